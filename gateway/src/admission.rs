@@ -19,7 +19,7 @@ pub struct Permit {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
-    /// How many asks are answered with it.
+    /// How many asks are answered with it; 0 until somebody looks at the ask that has taken it at the door.
     asks: u32,
     is_of_flood: bool,
 }
@@ -53,12 +53,16 @@ impl Admission {
 
     /// A place for an ask of this tenant, if there is one. `commit` is how long commits take now.
     pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Permit> {
+        self.permit(tenant, commit, 1)
+    }
+
+    fn permit(&self, tenant: TenantId, commit: Duration, asks: u32) -> Option<Permit> {
         let mut room = lock(&self.room);
         room.enter(tenant, commit).then(|| Permit {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
-            asks: 1,
+            asks,
             is_of_flood: room.is_flooded_by(tenant),
         })
     }
@@ -73,7 +77,7 @@ impl Admission {
         // Not held while somebody finds out who asks.
         let is_under_pressure = lock(&self.room).is_under_pressure();
         match is_under_pressure.then(tenant).flatten() {
-            Some(tenant) => self.enter(tenant, commit).map_or(Entry::Full, Entry::Taken),
+            Some(tenant) => self.permit(tenant, commit, 0).map_or(Entry::Full, Entry::Taken),
             None => Entry::Open,
         }
     }
@@ -89,6 +93,21 @@ impl Admission {
         Occupancy {
             taken: room.taken(),
             max: room.limit(),
+        }
+    }
+}
+
+impl Entry {
+    /// The place of an ask that is looked at now, if it has one or finds one. Only an ask that has come this far says how long asks take, from when
+    /// it took its place; one that is refused before says nothing about that.
+    pub fn place(self, enter: impl FnOnce() -> Option<Permit>) -> Option<Permit> {
+        match self {
+            Self::Open => enter(),
+            Self::Taken(mut permit) => {
+                permit.share(1);
+                Some(permit)
+            }
+            Self::Full => None,
         }
     }
 }
@@ -109,8 +128,12 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
-        let took = now.duration_since(self.since) / self.asks;
-        lock(&self.room).leave(self.tenant, took, now);
+        let took = now.duration_since(self.since).checked_div(self.asks);
+        let mut room = lock(&self.room);
+        match took {
+            Some(took) => room.leave(self.tenant, took, now),
+            None => room.decline(self.tenant, self.since),
+        }
     }
 }
 
@@ -137,6 +160,29 @@ mod tests {
             drop(admission.enter(tenant, Duration::ZERO));
             let usual = admission.usual().unwrap();
             assert_eq!(usual > Duration::from_millis(500), is_long, "{asks}: {usual:?}");
+        }
+    }
+
+    #[test]
+    fn who_is_refused_at_the_door_says_nothing_about_how_long_asks_take() {
+        let (one, other) = (TenantId::from_bytes([1; 16]), TenantId::from_bytes([2; 16]));
+        for is_looked_at in [true, false] {
+            let admission = Admission::new(64);
+            // As many as one tenant may have, so that others take their places at the door.
+            let held: Vec<_> = (0..32)
+                .map_while(|_| admission.enter(one, Duration::ZERO))
+                .collect();
+            for _ in 0..100 {
+                let entry = admission.enter_under_pressure(|| Some(other), Duration::ZERO);
+                assert!(matches!(entry, Entry::Taken(_)));
+                if is_looked_at {
+                    assert!(entry.place(|| None).is_some());
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            drop(admission.enter(other, Duration::ZERO));
+            assert_eq!(admission.usual().is_some(), is_looked_at);
+            assert_eq!(admission.occupancy().taken, held.len());
         }
     }
 }

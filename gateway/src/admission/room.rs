@@ -77,9 +77,10 @@ struct Window {
     /// What left, and what of it was of tenants that are not greedy.
     all: Answered,
     others: Answered,
-    /// How many found a place, and of which tenants that had none before.
+    /// How many found a place.
     let_in: usize,
-    came: HashSet<TenantId>,
+    /// The tenants whose last place was given back by an ask that somebody has looked at.
+    gone: HashSet<TenantId>,
     /// How long commits took when they took least. None before anybody has come.
     commit: Option<Duration>,
     /// The asks of each tenant since one of them found no place. Who has none of those is not here.
@@ -133,7 +134,7 @@ impl Window {
             all: Answered::default(),
             others: Answered::default(),
             let_in: 0,
-            came: HashSet::new(),
+            gone: HashSet::new(),
             commit: None,
             asks: HashMap::new(),
         }
@@ -163,9 +164,6 @@ impl Room {
         if has_place {
             let of_tenant = self.tenants.entry(tenant).or_default();
             *of_tenant += 1;
-            if *of_tenant == 1 {
-                self.window.came.insert(tenant);
-            }
             self.taken += 1;
             self.window.let_in += 1;
             if let Some(asks) = self.window.asks.get_mut(&tenant) {
@@ -219,12 +217,8 @@ impl Room {
 
     /// Gives a place back, after so long.
     pub(super) fn leave(&mut self, tenant: TenantId, took: Duration, now: Instant) {
-        if let Some(of_tenant) = self.tenants.get_mut(&tenant) {
-            *of_tenant -= 1;
-            self.taken -= 1;
-            if *of_tenant == 0 {
-                self.tenants.remove(&tenant);
-            }
+        if self.give_back(tenant) {
+            self.window.gone.insert(tenant);
         }
         self.window.all.note(took);
         if !self.greedy.contains(&tenant) {
@@ -233,6 +227,34 @@ impl Room {
         if now.duration_since(self.window.began) >= WINDOW {
             self.end_window(now);
         }
+    }
+
+    /// Gives the place back of an ask that nobody has looked at, as if it had taken none. It ends no window: where nothing is answered, one after the
+    /// other would bring places back.
+    pub(super) fn decline(&mut self, tenant: TenantId, since: Instant) {
+        self.give_back(tenant);
+        if since < self.window.began {
+            // The window in which it was let in is over.
+            return;
+        }
+        self.window.let_in = self.window.let_in.saturating_sub(1);
+        if let Some(asks) = self.window.asks.get_mut(&tenant) {
+            asks.let_in = asks.let_in.saturating_sub(1);
+        }
+    }
+
+    /// Gives a place back. Returns whether it was the last one of its tenant.
+    fn give_back(&mut self, tenant: TenantId) -> bool {
+        let Some(of_tenant) = self.tenants.get_mut(&tenant) else {
+            return false;
+        };
+        *of_tenant -= 1;
+        self.taken -= 1;
+        if *of_tenant > 0 {
+            return false;
+        }
+        self.tenants.remove(&tenant);
+        true
     }
 
     /// How long asks take, if it was seen lately.
@@ -278,7 +300,7 @@ impl Room {
     /// How many tenants had places in a window that has just ended.
     fn tenants_of(&self, ended: &Window) -> usize {
         let gone = ended
-            .came
+            .gone
             .iter()
             .filter(|tenant| !self.tenants.contains_key(tenant));
         self.tenants.len() + gone.count()
@@ -500,6 +522,52 @@ mod tests {
         (0..128).for_each(|_| room.leave(A, Duration::ZERO, now));
         windows(&mut room, &mut now, 100, TARGET / 2);
         assert_eq!(room.limit(), MOST);
+    }
+
+    #[test]
+    fn asks_that_nobody_has_looked_at_bring_no_place_back() {
+        let mut now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        for _ in 0..3 {
+            let before = room.limit();
+            for _ in 0..10 * TELLING {
+                assert!(room.enter(A, COMMIT));
+                room.decline(A, now);
+            }
+            windows(&mut room, &mut now, 1, 2 * TARGET);
+            assert!(room.limit() < before);
+            assert_eq!((room.usual(now), room.taken()), (Some(2 * TARGET), 0));
+        }
+    }
+
+    #[test]
+    fn a_tenant_whose_asks_nobody_has_looked_at_makes_nobody_greedy() {
+        let now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        let refused = fill(&mut room, A) / 10;
+        (0..refused).for_each(|_| assert!(!room.enter(A, COMMIT)));
+        room.leave(A, Duration::ZERO, now);
+        for _ in 0..TELLING {
+            assert!(room.enter(B, COMMIT));
+            room.decline(B, now);
+        }
+        room.leave(A, Duration::ZERO, now + WINDOW);
+        assert!(!room.greedy.contains(&A));
+    }
+
+    #[test]
+    fn asks_that_nobody_has_looked_at_make_a_flood_no_smaller() {
+        let now = Instant::now();
+        let mut room = Room::new(MOST, now);
+        fill(&mut room, A);
+        (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
+        room.leave(A, Duration::ZERO, now);
+        for _ in 0..2 * REFUSED_MANY {
+            assert!(room.enter(A, COMMIT));
+            room.decline(A, now);
+        }
+        room.leave(A, Duration::ZERO, now + WINDOW);
+        assert!(room.is_flooded_by(A));
     }
 
     #[test]

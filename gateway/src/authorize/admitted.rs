@@ -74,14 +74,10 @@ impl Admitted {
         entry: Entry,
     ) -> Result<Self, Refusal> {
         check(gateway, caller.tenant, deadline)?;
-        let permit = match entry {
-            Entry::Taken(permit) => Some(permit),
-            Entry::Full => None,
-            Entry::Open => {
-                let commit = gateway.sequencer.usual_commit();
-                gateway.admission.enter(caller.tenant, commit)
-            }
-        };
+        let permit = entry.place(|| {
+            let commit = gateway.sequencer.usual_commit();
+            gateway.admission.enter(caller.tenant, commit)
+        });
         Ok(Self {
             permit: permit.ok_or_else(Refusal::overloaded)?,
             caller,
