@@ -33,10 +33,18 @@ pub struct Live {
 
 #[derive(Default)]
 struct Chains {
-    /// Where each chain that somebody follows ends.
-    ends: HashMap<TenantId, watch::Sender<u64>>,
+    /// Those that somebody follows.
+    followed: HashMap<TenantId, Chain>,
     /// Nobody may follow any more.
     is_closed: bool,
+}
+
+/// A chain that somebody follows.
+struct Chain {
+    /// Where it ends.
+    end: watch::Sender<u64>,
+    /// How many have a place to follow it from.
+    places: usize,
 }
 
 /// Why somebody cannot follow.
@@ -53,14 +61,18 @@ pub(crate) enum NoPlace {
 pub(crate) enum Heard {
     /// The chain has grown, or it is time to look.
     Look,
-    /// The gateway is stopping.
+    /// The gateway is stopping, or nobody has a place any more to follow the chain from.
     Closed,
 }
 
 /// A place to follow from. Dropping it gives the place back.
-pub(crate) struct Follower {
+pub(crate) struct Place {
     live: Arc<Live>,
     tenant: TenantId,
+}
+
+/// Who hears of a chain, for as long as there is a place.
+pub(crate) struct Follower {
     end: watch::Receiver<u64>,
 }
 
@@ -72,8 +84,8 @@ impl Live {
         }
         let chains = self.lock();
         for advance in advances {
-            if let Some(end) = chains.ends.get(&advance.tenant) {
-                end.send_replace(advance.to.head().seq);
+            if let Some(chain) = chains.followed.get(&advance.tenant) {
+                chain.end.send_replace(advance.to.head().seq);
             }
         }
     }
@@ -82,7 +94,7 @@ impl Live {
     pub fn close(&self) {
         let mut chains = self.lock();
         chains.is_closed = true;
-        chains.ends.clear();
+        chains.followed.clear();
     }
 
     /// How many follow.
@@ -91,23 +103,25 @@ impl Live {
     }
 
     /// A place to follow a tenant's chain from. Take it before you read, so that nothing comes in between unheard.
-    pub(crate) fn follow(self: &Arc<Self>, tenant: TenantId) -> Result<Follower, NoPlace> {
+    pub(crate) fn follow(self: &Arc<Self>, tenant: TenantId) -> Result<(Place, Follower), NoPlace> {
         let mut chains = self.lock();
         if chains.is_closed {
             return Err(NoPlace::Closed);
         }
-        let of_tenant = chains.ends.get(&tenant).map_or(0, watch::Sender::receiver_count);
+        let of_tenant = chains.followed.get(&tenant).map_or(0, |chain| chain.places);
         if self.followers() >= FOLLOWERS_MAX || of_tenant >= FOLLOWERS_OF_TENANT_MAX {
             return Err(NoPlace::Full);
         }
         // INVARIANT: it is written under the lock only, so what was compared still holds.
         self.followers.fetch_add(1, Ordering::Relaxed);
-        let end = chains.ends.entry(tenant).or_insert_with(|| watch::channel(0).0);
-        Ok(Follower {
-            live: Arc::clone(self),
-            tenant,
-            end: end.subscribe(),
-        })
+        let chain = chains.followed.entry(tenant).or_insert_with(|| Chain {
+            end: watch::channel(0).0,
+            places: 0,
+        });
+        chain.places += 1;
+        let end = chain.end.subscribe();
+        let live = Arc::clone(self);
+        Ok((Place { live, tenant }, Follower { end }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Chains> {
@@ -124,23 +138,21 @@ impl Follower {
         }
     }
 
-    /// Whether the gateway is stopping.
+    /// Whether the gateway is stopping, if there is a place.
     pub(crate) fn is_closed(&self) -> bool {
         self.end.has_changed().is_err()
     }
 }
 
-impl Drop for Follower {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut chains = self.live.lock();
         self.live.followers.fetch_sub(1, Ordering::Relaxed);
-        let is_last = chains
-            .ends
-            .get(&self.tenant)
-            // This one is still counted.
-            .is_some_and(|end| end.receiver_count() <= 1);
-        if is_last {
-            chains.ends.remove(&self.tenant);
+        if let Some(chain) = chains.followed.get_mut(&self.tenant) {
+            chain.places -= 1;
+            if chain.places == 0 {
+                chains.followed.remove(&self.tenant);
+            }
         }
     }
 }
@@ -168,7 +180,7 @@ mod tests {
         }
     }
 
-    fn places(live: &Arc<Live>, tenant: TenantId, count: usize) -> Vec<Follower> {
+    fn places(live: &Arc<Live>, tenant: TenantId, count: usize) -> Vec<(Place, Follower)> {
         (0..count)
             .map(|_| live.follow(tenant).unwrap_or_else(|why| panic!("{why:?}")))
             .collect()
@@ -177,7 +189,8 @@ mod tests {
     #[tokio::test]
     async fn a_follower_hears_of_its_own_chain_only() {
         let live = Arc::new(Live::default());
-        let (mut one, mut two) = (live.follow(ONE).ok().unwrap(), live.follow(TWO).ok().unwrap());
+        let (_place, mut one) = live.follow(ONE).ok().unwrap();
+        let (_other, mut two) = live.follow(TWO).ok().unwrap();
         live.grown(&[advance(ONE, 1)]);
         let heard = tokio::time::timeout(SHORT, one.hear(LONG)).await;
         assert_eq!(heard, Ok(Heard::Look));
@@ -204,13 +217,13 @@ mod tests {
         assert!(live.follow(other).is_ok());
         drop(all);
         assert_eq!(live.followers(), 0);
-        assert!(live.lock().ends.is_empty());
+        assert!(live.lock().followed.is_empty());
     }
 
     #[tokio::test]
     async fn nobody_follows_a_gateway_that_stops() {
         let live = Arc::new(Live::default());
-        let mut follower = live.follow(ONE).ok().unwrap();
+        let (_place, mut follower) = live.follow(ONE).ok().unwrap();
         assert!(!follower.is_closed());
         live.close();
         assert!(follower.is_closed());

@@ -2,12 +2,12 @@
 //!
 //! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from now on. It
 //! reads the next page only when the caller has taken the one before. It ends when the key stops working, when the gateway
-//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. It says where it
-//! begins, where it ends and, if nothing is wanted of what it reads, now and then how far it has come: whoever comes again goes on from
-//! there.
+//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. One that nobody reads
+//! loses its place when the key stops working, though it cannot be told. A stream says where it begins, where it ends and, if nothing is wanted
+//! of what it reads, now and then how far it has come: whoever comes again goes on from there.
 
 use super::page::Page;
-use super::{Follower, Heard, NoPlace};
+use super::{Follower, Heard, NoPlace, Place};
 use crate::gateway::Gateway;
 use crate::http::query::{Query, invalid};
 use crate::http::request_id::RequestId;
@@ -24,7 +24,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::num::NonZeroU64;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 use store::{StoreError, is_used_up};
 use tokio::time::Instant;
@@ -65,18 +65,24 @@ pub async fn events(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Refusal> {
     let kinds = filter.kinds()?;
-    let place = gateway.live.follow(caller.tenant).map_err(refuse)?;
+    let (place, follower) = gateway.live.follow(caller.tenant).map_err(refuse)?;
     let head = gateway.store.head(caller.tenant).await?.seq;
+    let next = filter.first(&headers, head)?;
+    let seat = Arc::new(Seat {
+        gateway,
+        caller,
+        place: Mutex::new(Ok(place)),
+    });
+    tokio::spawn(Seat::watch(Arc::downgrade(&seat)));
     let following = Following {
-        next: filter.first(&headers, head)?,
+        next,
         left: filter.limit.map_or(u64::MAX, NonZeroU64::get),
         kinds,
-        caller,
+        seat,
         request_id,
-        place,
+        follower,
         phase: Phase::Beginning,
         spoke: Instant::now(),
-        gateway,
     };
     let parts = stream::unfold(Some(following), |following| async { following?.part().await });
     let headers = [
@@ -146,12 +152,47 @@ enum Phase {
     Waiting,
 }
 
-/// A stream under way.
-struct Following {
+/// Who follows, and the place for that.
+struct Seat {
     gateway: Arc<Gateway>,
     caller: TenantCaller,
+    /// The place, or why it was taken away. Held for a look.
+    place: Mutex<Result<Place, Refusal>>,
+}
+
+impl Seat {
+    /// Whether the caller may still be told anything.
+    fn check(&self) -> Result<(), Refusal> {
+        self.lock().as_ref().map_err(Refusal::clone)?;
+        self.caller.check(&self.gateway)
+    }
+
+    /// Takes the place away when the caller may be told nothing any more. The stream looks at that itself before each page, but nobody asks for one
+    /// where the last one is not taken, and others have no place meanwhile.
+    async fn watch(seat: Weak<Self>) {
+        loop {
+            tokio::time::sleep(LOOK).await;
+            let Some(seat) = seat.upgrade() else { return };
+            // While it cannot be told whether the key works, the stream keeps its place.
+            if let Err(refusal) = seat.check()
+                && refusal.code() == Code::InvalidToken
+            {
+                *seat.lock() = Err(refusal);
+                return;
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Result<Place, Refusal>> {
+        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A stream under way.
+struct Following {
+    seat: Arc<Seat>,
     request_id: RequestId,
-    place: Follower,
+    follower: Follower,
     kinds: Vec<EntryKind>,
     phase: Phase,
     /// The first entry that was not looked at.
@@ -186,10 +227,12 @@ impl Following {
     /// What there is to say next, however long that takes; or why there is nothing any more.
     async fn next_page(&mut self) -> Result<Page, Refusal> {
         loop {
-            if self.place.is_closed() {
+            // Looked at first, and told last: without its place it hears nothing either, and then the seat says why.
+            let is_closed = self.follower.is_closed();
+            self.seat.check()?;
+            if is_closed {
                 return Err(stopping());
             }
-            self.caller.check(&self.gateway)?;
             match self.phase {
                 Phase::Beginning => {
                     self.phase = Phase::Reading;
@@ -214,10 +257,10 @@ impl Following {
                         return Ok(sign);
                     }
                     tokio::time::sleep(PAUSE).await;
-                    if self.place.hear(LOOK).await == Heard::Closed {
-                        return Err(stopping());
+                    // Where nothing is to be heard any more, the next round finds out why.
+                    if self.follower.hear(LOOK).await == Heard::Look {
+                        self.phase = Phase::Reading;
                     }
-                    self.phase = Phase::Reading;
                 }
             }
         }
@@ -231,7 +274,7 @@ impl Following {
 
     /// The next entries as far as they are wanted, up to one that cannot be read or shown.
     async fn read(&mut self) -> Result<Page, Refusal> {
-        let (store, tenant) = (&self.gateway.store, self.caller.tenant);
+        let (store, tenant) = (&self.seat.gateway.store, self.seat.caller.tenant);
         let entries = match store.entries(tenant, self.next, PAGE).await {
             // It may not be the first of them: what comes before it comes by itself.
             Err(StoreError::Corrupt { .. }) => store.entries(tenant, self.next, 1).await?,
