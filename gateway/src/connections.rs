@@ -63,6 +63,9 @@ use wording::{Desk, Words};
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_mins(11);
 /// So many asks of a connection are refused in a row before it stands in line with the others.
 const REFUSED_MAX: u32 = 2;
+/// How much room for the first part of a request a connection keeps, in bytes: that of a usual head, so that a caller who sends it apart from the body
+/// every time costs no new room every time.
+const ROOM_KEPT: usize = 512;
 
 thread_local! {
     /// Borrowed while a connection is looked at, which never waits.
@@ -308,8 +311,7 @@ where
             }
         };
         // What has come after it, which is nothing unless the caller does not wait for answers.
-        self.left.clear();
-        self.left.extend_from_slice(&desk.input[used..length]);
+        keep(&mut self.left, &desk.input[used..length]);
         self.is_untried = used > 0 && used < length;
         if used > 0 {
             (self.late, self.head_at) = (None, None);
@@ -370,6 +372,16 @@ where
     }
 }
 
+/// Keeps what has come of the next request. Where that is nothing, much room is not kept for it either: the connection may be silent for ever.
+fn keep(left: &mut Vec<u8>, come: &[u8]) {
+    if come.is_empty() && left.capacity() > ROOM_KEPT {
+        *left = Vec::new();
+    } else {
+        left.clear();
+        left.extend_from_slice(come);
+    }
+}
+
 impl Next {
     /// What an ask is that begins these bytes, whose head came earlier if it did not come with the rest.
     fn of(ask: &Plain<'_, '_>, bytes: &[u8], entry: Entry, head_at: Option<Instant>) -> Self {
@@ -398,5 +410,23 @@ impl Next {
 impl Asked {
     fn is_of_flood(&self) -> bool {
         matches!(&self.entry, Entry::Taken(place) if place.is_of_flood())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_silent_connection_keeps_no_room_of_a_long_ask_that_came_in_pieces() {
+        let (mut left, long) = (Vec::new(), "a".repeat(plain::BYTES_MAX));
+        keep(&mut left, long.as_bytes());
+        keep(&mut left, b"POST");
+        assert_eq!(left, b"POST");
+        keep(&mut left, b"");
+        assert_eq!((left.len(), left.capacity()), (0, 0));
+        keep(&mut left, &long.as_bytes()[..ROOM_KEPT]);
+        keep(&mut left, b"");
+        assert!(left.is_empty() && left.capacity() == ROOM_KEPT);
     }
 }
