@@ -92,8 +92,9 @@ pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Out
         };
         tokio::select! {
             (stream, place) = accepted => {
-                let connection = Connection::new(stream, place, app.clone(), Arc::clone(&turns));
-                tokio::spawn(connection.run(stop_requested.clone()));
+                let told = stop_requested.clone();
+                let connection = Connection::new(stream, place, app.clone(), Arc::clone(&turns), told);
+                tokio::spawn(connection.run());
             }
             () = &mut stop => break,
         }
@@ -122,6 +123,7 @@ struct Connection<S> {
     /// Until when the rest is waited for of a request that has begun; none where nothing is missing.
     late: Option<Pin<Box<Sleep>>>,
     place: OwnedSemaphorePermit,
+    stop_requested: watch::Receiver<bool>,
 }
 
 /// What comes next on a connection.
@@ -151,7 +153,13 @@ impl<S> Connection<S>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    const fn new(stream: S, place: OwnedSemaphorePermit, app: App, turns: Arc<Turns>) -> Self {
+    const fn new(
+        stream: S,
+        place: OwnedSemaphorePermit,
+        app: App,
+        turns: Arc<Turns>,
+        stop_requested: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             stream,
             app,
@@ -163,13 +171,14 @@ where
             turns,
             late: None,
             place,
+            stop_requested,
         }
     }
 
     /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that goes away has what
     /// it asked recorded like any other.
-    async fn run(mut self, stop_requested: watch::Receiver<bool>) {
-        let mut stop = stop_requested.clone();
+    async fn run(mut self) {
+        let mut stop = self.stop_requested.clone();
         let mut stopped = pin!(async move {
             // An error means that nobody can say it any more, which is a reason to stop as well.
             let _ = stop.wait_for(|stop| *stop).await;
@@ -177,8 +186,8 @@ where
         loop {
             let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
             let goes_on = match next {
-                Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked, stop_requested),
-                Next::Ask(asked) => self.answer(asked, &stop_requested).await,
+                Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked),
+                Next::Ask(asked) => self.answer(asked).await,
                 Next::Unsent => self.send_rest().await.is_ok(),
                 Next::Turn => {
                     self.turns.wait().await;
@@ -205,18 +214,18 @@ where
     }
 
     /// Has an ask answered in the lane for floods, and goes on where it is now.
-    fn answer_aside(mut self, asked: Asked, stop_requested: watch::Receiver<bool>) {
+    fn answer_aside(mut self, asked: Asked) {
         let (app, here) = (self.app.clone(), Handle::current());
         app.gateway().metrics.count_slow_lane();
         app.gateway().slow_lane.spawn(async move {
-            if self.answer(asked, &stop_requested).await {
-                here.spawn(self.run(stop_requested));
+            if self.answer(asked).await {
+                here.spawn(self.run());
             }
         });
     }
 
     /// Answers an ask. Says whether the connection goes on.
-    async fn answer(&mut self, asked: Asked, stop_requested: &watch::Receiver<bool>) -> bool {
+    async fn answer(&mut self, asked: Asked) -> bool {
         let Asked {
             request,
             is_last,
@@ -226,7 +235,7 @@ where
         let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(entry))).await;
         let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
         self.refused = if is_refused { self.refused + 1 } else { 0 };
-        let is_last = is_last || *stop_requested.borrow();
+        let is_last = is_last || self.is_stopping();
         let sent = self.send(response, is_last).await;
         let goes_on = sent.is_ok() && !is_last;
         if goes_on && self.stands_in_line() {
@@ -236,6 +245,12 @@ where
         // through the runtime.
         consume_budget().await;
         goes_on
+    }
+
+    /// Whether the gateway was told to stop, or nobody can say it any more. To look for that takes no lock.
+    fn is_stopping(&self) -> bool {
+        // INVARIANT: nothing else is said there, and this receiver never takes it for heard.
+        self.stop_requested.has_changed().unwrap_or(true)
     }
 
     /// The next request that takes more than a word. Whoever is silent when the gateway stops has none.
@@ -304,7 +319,10 @@ where
             Seen::Other => return Some(Next::other(bytes)),
             Seen::Ask(ask) => {
                 let next = match self.enter(&ask) {
-                    Entry::Full if ask.is_refused_like_any() => self.refuse(&mut desk.words, context),
+                    // While the gateway stops it has to be said that the connection ends, and these words do not.
+                    Entry::Full if ask.is_refused_like_any() && !self.is_stopping() => {
+                        self.refuse(&mut desk.words, context)
+                    }
                     entry => Some(Next::of(&ask, bytes, entry, self.head_at)),
                 };
                 (next, ask.length())

@@ -643,6 +643,36 @@ async fn who_is_silent_is_let_go_when_the_gateway_stops_and_what_has_begun_is_an
     assert_eq!(stage.count("decision").await, 3);
 }
 
+#[tokio::test]
+async fn who_is_refused_while_the_gateway_stops_is_told_that_the_connection_ends() {
+    let stage = narrow().await;
+    let server = Server::of(&stage).await;
+    let flood = flood(&stage).await;
+    let (mut half, mut silent) = (server.connect().await, server.connect().await);
+    let text = written(&stage, &ask(1), "");
+    for connection in [&mut half, &mut silent] {
+        let refused = connection.exchange(&text).await;
+        refused.problem(503, "overloaded");
+        assert!(!refused.headers.contains_key("connection"));
+    }
+    half.send(&text[..100]).await;
+    // What has come of the half is read soon.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    server.stop.send(()).unwrap();
+    // Whoever is silent is let go when the gateway has heard it.
+    assert!(silent.receive().await.is_none());
+    half.send(&text[100..]).await;
+    let refused = half.receive().await.unwrap();
+    refused.problem(503, "overloaded");
+    assert_eq!(refused.headers["connection"], "close");
+    assert!(half.receive().await.is_none());
+    stage.faults.let_go();
+    for ask in flood {
+        ask.await.unwrap();
+    }
+    server.ended.await.unwrap();
+}
+
 /// A gateway with 16 places, of which its one tenant may have half.
 async fn narrow() -> Arc<Stage> {
     let options = Options {
