@@ -157,7 +157,7 @@ impl Gateway {
                 return Ok(Answer(answer));
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// The answer that was recorded; `None` if the ask has to be judged again, because the directory, the approval or the run has changed.

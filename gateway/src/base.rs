@@ -101,7 +101,7 @@ impl Gateway {
                 return Ok(true);
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// Whether the ledger says these last, and the other gateways, if there may be some, have them in force or will soon: they were not only started
@@ -144,7 +144,7 @@ impl Gateway {
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// Compiles for all tenants in whose directory something that policies are compiled from has changed since it was done last. Refused if it

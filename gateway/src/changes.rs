@@ -194,7 +194,7 @@ impl Gateway {
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// That the database has lost no change of a tenant that is in force here.
@@ -270,7 +270,7 @@ impl Gateway {
                 Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// The policies of what is made of a tenant's directory and nobody wants to have in force yet, compiled when it is its turn.

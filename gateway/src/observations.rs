@@ -1,6 +1,7 @@
 //! `POST /v1/runs/{run_id}/observations`: a runtime says that a run has read something, which asks have not told yet. It can only
 //! make the run less trusted.
 
+use crate::changes;
 use crate::directory::new_name;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
@@ -125,9 +126,9 @@ impl Gateway {
                     });
                 }
                 Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
-                Recorded::Before(_) | Recorded::Not(_) => break,
+                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 }

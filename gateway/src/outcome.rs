@@ -253,7 +253,7 @@ impl Gateway {
                 Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 }
 

@@ -73,7 +73,7 @@ impl Gateway {
                 }
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 }
 

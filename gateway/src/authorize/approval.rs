@@ -28,7 +28,7 @@ impl Gateway {
                 Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => return Ok(()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 }
 

@@ -60,7 +60,7 @@ impl Accepted {
         }
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
-        let mut fault = Refusal::overloaded();
+        let mut fault = Refusal::contended();
         for _ in 0..super::ATTEMPTS_MAX {
             let waiting = self.gateway.prepare_each(&self.caller, &mut items).await;
             if !waiting.is_empty() {

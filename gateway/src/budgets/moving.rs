@@ -59,7 +59,7 @@ impl Gateway {
                 }
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// The answer that was given to the same request before, if it is still known. Who must not be given an earlier answer is

@@ -136,7 +136,7 @@ codes! {
     TooManyStreams = "too_many_streams", TOO_MANY_REQUESTS, "Too many streams of events";
     /// Somebody else changed it in between.
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";
-    /// The queue is full.
+    /// There is no room for it, or others were in the way each time it was tried.
     Overloaded = "overloaded", SERVICE_UNAVAILABLE, "The gateway has more to do than it can";
     /// The answer would come later than the caller waits.
     DeadlineExceeded = "deadline_exceeded", SERVICE_UNAVAILABLE, "The answer would come too late";
@@ -235,10 +235,32 @@ impl Refusal {
         )
     }
 
-    /// The gateway has more to do than it can: there is no place, no room in a line, or it was tried too often.
+    /// The gateway has more to do than it can: there is no place, or no room in a line.
     pub fn overloaded() -> Self {
-        Self::new(Code::Overloaded, "the queue is full; try again later")
-            .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        Self::overloaded_by("the queue is full; try again later")
+    }
+
+    /// It was tried as often as it may be, and each time others had changed what it is made from.
+    pub fn contended() -> Self {
+        Self::overloaded_by(
+            "others changed what this depends on each time it was tried, so nothing was done; try again later",
+        )
+    }
+
+    /// As many nonces of signed requests are remembered as may be.
+    pub fn no_room_for_nonces() -> Self {
+        Self::overloaded_by(
+            "there is no room to remember the nonce of another signed request; try again later",
+        )
+    }
+
+    /// The system gives no thread for it.
+    pub fn no_thread() -> Self {
+        Self::overloaded_by("this gateway could not start another thread; try again later")
+    }
+
+    fn overloaded_by(detail: &'static str) -> Self {
+        Self::new(Code::Overloaded, detail).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
     /// The answer would come later than the caller waits, and nothing was recorded.
@@ -451,6 +473,21 @@ mod tests {
             problem,
             r#"{"type":"/problems/not_found","title":"There is no such object","status":404,"detail":"there is no agent `agt_1`","code":"not_found","request_id":"req-7"}"#
         );
+    }
+
+    #[test]
+    fn whoever_waits_behind_no_queue_is_not_told_that_it_is_full() {
+        assert!(Refusal::overloaded().detail().contains("queue"));
+        for other in [
+            Refusal::contended(),
+            Refusal::no_room_for_nonces(),
+            Refusal::no_thread(),
+        ] {
+            assert!(!other.detail().contains("queue"), "{}", other.detail());
+            let response = other.render("req-7");
+            assert_eq!(response.status(), 503);
+            assert_eq!(response.headers()[header::RETRY_AFTER], "1");
+        }
     }
 
     #[test]

@@ -23,6 +23,6 @@ impl Gateway {
                 Tokens::Short(short) => self.limits.fill(&short).await?,
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 }

@@ -52,7 +52,7 @@ async fn laid_out(text: Text, permit: Permit) -> Result<Result<String, Diagnosti
     let thread = thread.stack_size(FORMAT_STACK_BYTES).spawn(work);
     thread.map_err(|error| {
         tracing::error!(%error, "a thread to lay out a text could not be started");
-        Refusal::overloaded()
+        Refusal::no_thread()
     })?;
     answered.await.map_err(|_| {
         tracing::error!("laying out a text broke off");

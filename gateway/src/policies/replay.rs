@@ -121,7 +121,7 @@ pub async fn replay(
     let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
     let running = Running::start(&gateway, candidate, range, limit, permit).map_err(|error| {
         tracing::error!(%error, "a replay could not be started");
-        Refusal::overloaded()
+        Refusal::no_thread()
     })?;
     if in_lines {
         let going = Going {

@@ -210,7 +210,7 @@ pub(super) async fn check(
     let now = gateway.clock.now();
     match gateway.nonces.take(caller, &signed, now) {
         Ok(()) => Ok((Request::from_parts(parts, Body::from(body)), signed_by)),
-        Err(NotTaken::Full) => Err(Refusal::overloaded()),
+        Err(NotTaken::Full) => Err(Refusal::no_room_for_nonces()),
         Err(NotTaken::TooEarly) => Err(invalid(
             "the request was signed before this gateway began, or before its clock was set back; sign it anew",
         )),

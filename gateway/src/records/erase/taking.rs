@@ -266,7 +266,7 @@ impl<'g> Taking<'g> {
                 Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
             }
         }
-        Err(Refusal::overloaded())
+        Err(Refusal::contended())
     }
 
     /// The entries as the ledger names them: the first and the last of each row of them.
