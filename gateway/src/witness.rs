@@ -15,7 +15,8 @@ use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::BytesMut;
-use ledger::witness::{AddCheckpoint, Uncosigned, cosignature_lines};
+use folder::Evidence;
+use ledger::witness::{AddCheckpoint, Cosigned, Uncosigned, cosignature_lines};
 use ledger::{Checkpoint, Note, NoteSignature, VerifierKey};
 use model::Clock;
 use serde::Deserialize;
@@ -134,7 +135,9 @@ impl Witness {
         let checkpoint = match request.check(&log, known) {
             Ok((checkpoint, _)) => checkpoint,
             Err(uncosigned) => {
-                keep_evidence(&folder, &claimed, &uncosigned, body);
+                if let Some(shown) = shown_by(&claimed, known, &uncosigned) {
+                    keep_evidence(&folder, &claimed, shown, body);
+                }
                 return Err(uncosigned.into());
             }
         };
@@ -163,19 +166,33 @@ fn kept_note(note: &Note, log: &[&VerifierKey], lines: &str) -> Result<String, R
     Ok(format!("{kept}{lines}"))
 }
 
-/// What a log has signed although it signed something else before is worth keeping. Whoever has no key of the log cannot make
-/// any.
-fn keep_evidence(folder: &Folder, claimed: &Checkpoint, uncosigned: &Uncosigned, body: &[u8]) {
-    if !matches!(uncosigned, Uncosigned::Fork(_) | Uncosigned::Inconsistent(_)) {
-        return;
+/// What a request shows that was not cosigned, if anything. Proofs are not signed, so anybody can put a wrong one before a checkpoint
+/// of the log: beside the very one that was cosigned, or where nothing was, it shows nothing.
+fn shown_by(claimed: &Checkpoint, known: Cosigned, uncosigned: &Uncosigned) -> Option<Evidence> {
+    let is_cosigned = claimed.size == known.size && claimed.root == known.root;
+    match uncosigned {
+        Uncosigned::Fork(_) => Some(Evidence::Forked),
+        Uncosigned::Inconsistent(_) if known.size > 0 && !is_cosigned => Some(Evidence::Unproven),
+        _ => None,
     }
-    let origin = &claimed.origin;
-    tracing::error!(
-        origin,
-        size = claimed.size,
-        "`{origin}` does not continue what was cosigned: {uncosigned}"
-    );
-    if let Err(error) = folder.keep_evidence(origin, body) {
+}
+
+/// Tells of evidence, and keeps it.
+fn keep_evidence(folder: &Folder, claimed: &Checkpoint, shown: Evidence, body: &[u8]) {
+    let Checkpoint { origin, size, .. } = claimed;
+    match shown {
+        Evidence::Forked => tracing::error!(
+            origin,
+            size,
+            "`{origin}` has signed another root of the size {size} than the one that was cosigned"
+        ),
+        Evidence::Unproven => tracing::warn!(
+            origin,
+            size,
+            "a checkpoint of `{origin}` of the size {size} came with a proof that does not lead to it from what was cosigned"
+        ),
+    }
+    if let Err(error) = folder.keep_evidence(claimed, shown, body) {
         tracing::error!(
             error = &error as &dyn std::error::Error,
             "the refused checkpoint could not be kept: {error}"

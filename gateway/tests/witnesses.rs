@@ -558,14 +558,55 @@ async fn a_witness_cosigns_only_what_continues_what_it_has_cosigned() {
     drop(witness);
     let witness = witness_in(folder.path(), 24);
     assert_eq!(add(&witness, &request(0, 9, "b")).await, seen("5\n"));
-    let evidence = std::fs::read_dir(folder.path()).unwrap();
-    let evidence = evidence.filter(|file| {
-        let name = file.as_ref().unwrap().file_name();
-        Path::new(&name)
-            .extension()
-            .is_some_and(|extension| extension == "forked")
-    });
-    assert_eq!(evidence.count(), 1, "what was signed twice is kept");
+    assert_eq!(
+        kept(folder.path(), "forked"),
+        [request(5, 5, "b").to_string()],
+        "what was signed twice is kept"
+    );
+    assert_eq!(
+        kept(folder.path(), "unproven"),
+        [request(5, 9, "b").to_string()],
+        "and what may be"
+    );
+}
+
+/// The requests that a witness has kept in files whose names end like this.
+fn kept(folder: &Path, extension: &str) -> Vec<String> {
+    let files = std::fs::read_dir(folder).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    let files = files.filter(|file| file.extension().is_some_and(|found| found == extension));
+    files.map(|file| std::fs::read_to_string(file).unwrap()).collect()
+}
+
+/// A witness hands out what it has cosigned, so whoever reaches it has genuine checkpoints, and can write any proof before them.
+#[tokio::test]
+async fn a_wrong_proof_before_a_genuine_checkpoint_neither_is_evidence_nor_takes_the_place_of_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 27);
+    let request = |old_size, size, root: &str, proof: &[&str]| AddCheckpoint {
+        old_size,
+        proof: proof.iter().map(|hash| Digest::of(hash.as_bytes())).collect(),
+        checkpoint: signed("tnt_1", size, Digest::of(root.as_bytes())),
+    };
+    let garbage = ["garbage"];
+    assert_eq!(add(&witness, &request(0, 5, "a", &garbage)).await.0, 422);
+    assert_eq!(add(&witness, &request(0, 5, "a", &[])).await.0, 200);
+    assert_eq!(add(&witness, &request(5, 5, "a", &garbage)).await.0, 422);
+    for extension in ["forked", "unproven"] {
+        assert!(kept(folder.path(), extension).is_empty(), "{extension}");
+    }
+    // One that is newer than what was cosigned may be evidence, and stands beside the others.
+    let (newer, rewritten) = (request(5, 6, "b", &garbage), request(5, 9, "c", &[]));
+    assert_eq!(add(&witness, &newer).await.0, 422);
+    assert_eq!(add(&witness, &rewritten).await.0, 422);
+    let mut unproven = kept(folder.path(), "unproven");
+    let mut expected = [newer.to_string(), rewritten.to_string()];
+    unproven.sort_unstable();
+    expected.sort_unstable();
+    assert_eq!(unproven, expected);
+    let fork = request(5, 5, "d", &[]);
+    assert_eq!(add(&witness, &fork).await.0, 409);
+    assert_eq!(kept(folder.path(), "forked"), [fork.to_string()]);
 }
 
 #[tokio::test]

@@ -14,6 +14,31 @@ use std::path::{Path, PathBuf};
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
+/// Most requests of a kind that are kept of one log as evidence: whoever has its key can make any number of forks.
+const EVIDENCE_MAX: usize = 16;
+/// How many of what is unproven stay whatever comes later.
+const FIRST_KEPT: usize = 8;
+
+/// What a request shows that was not cosigned.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Evidence {
+    /// The log has signed two roots of one size, which proves that it has shown two pasts.
+    Forked,
+    /// The log has signed a checkpoint, and the proof that came with it does not lead there from what was cosigned. Either the log has
+    /// rewritten that, or somebody else has sent a wrong proof.
+    Unproven,
+}
+
+impl Evidence {
+    /// What the names of its files end with.
+    const fn extension(self) -> &'static str {
+        match self {
+            Self::Forked => "forked",
+            Self::Unproven => "unproven",
+        }
+    }
+}
+
 /// The folder, and the lock on it.
 #[derive(Debug)]
 pub struct Folder {
@@ -115,22 +140,62 @@ impl Folder {
         self.replace(self.file(origin), note.as_bytes())
     }
 
-    /// Keeps the first request that showed another past of a log.
+    /// Keeps a request that was not cosigned, once for each checkpoint. Of forks the first stay, for one proves as much as many. Of what
+    /// is unproven the first and the latest do: whoever has got checkpoints of the log can send those with wrong proofs, before what proves something
+    /// or behind it.
     ///
     /// # Errors
     /// It may not be on disk.
-    pub fn keep_evidence(&self, origin: &str, request: &[u8]) -> Result<(), FolderError> {
-        let file = self.file(origin).with_extension("forked");
+    pub(super) fn keep_evidence(
+        &self,
+        checkpoint: &Checkpoint,
+        evidence: Evidence,
+        request: &[u8],
+    ) -> Result<(), FolderError> {
+        let file = self.evidence_file(checkpoint, evidence);
         if file.exists() {
             return Ok(());
         }
-        self.replace(file, request)
+        let in_folder = |source| FolderError::Io {
+            file: self.path.clone(),
+            source,
+        };
+        let kept = self.evidence(&checkpoint.origin, evidence).map_err(in_folder)?;
+        if evidence == Evidence::Forked && kept.len() >= EVIDENCE_MAX {
+            return Ok(());
+        }
+        self.replace(file, request)?;
+        let latest = kept.iter().skip(FIRST_KEPT).rev();
+        let mut displaced = latest.skip(EVIDENCE_MAX - FIRST_KEPT - 1);
+        displaced.try_for_each(fs::remove_file).map_err(in_folder)
+    }
+
+    /// What is kept of a log as evidence of this kind, the oldest first.
+    fn evidence(&self, origin: &str, evidence: Evidence) -> io::Result<Vec<PathBuf>> {
+        let log = hex(origin);
+        let mut kept = Vec::new();
+        for file in fs::read_dir(&self.path)? {
+            let file = file?;
+            let (name, path) = (file.file_name(), file.path());
+            let is_of_log = name.to_str().is_some_and(|name| name.starts_with(&log));
+            if is_of_log && path.extension().is_some_and(|end| end == evidence.extension()) {
+                kept.push((file.metadata()?.modified()?, path));
+            }
+        }
+        kept.sort_unstable();
+        Ok(kept.into_iter().map(|(_, path)| path).collect())
     }
 
     /// The file of a log. An origin may hold anything, so its digest names the file.
     fn file(&self, origin: &str) -> PathBuf {
-        let digest = Digest::of(origin.as_bytes()).to_string();
-        self.path.join(digest.trim_start_matches("sha256:"))
+        self.path.join(hex(origin))
+    }
+
+    /// The file of a request with a checkpoint. The digest of that is in its name: nobody without a key of the log has a checkpoint that
+    /// takes the place of another one.
+    fn evidence_file(&self, checkpoint: &Checkpoint, evidence: Evidence) -> PathBuf {
+        let (log, text) = (hex(&checkpoint.origin), hex(&checkpoint.to_string()));
+        self.path.join(format!("{log}.{text}.{}", evidence.extension()))
     }
 
     fn replace(&self, file: PathBuf, bytes: &[u8]) -> Result<(), FolderError> {
@@ -155,11 +220,18 @@ impl Folder {
     }
 }
 
+/// The digest of a text, as it stands in the name of a file.
+fn hex(text: &str) -> String {
+    let digest = Digest::of(text.as_bytes()).to_string();
+    digest.trim_start_matches("sha256:").to_owned()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use ledger::{SignatureKind, SigningKey};
     use std::os::unix::fs::PermissionsExt;
+    use std::time::{Duration, SystemTime};
 
     fn note(origin: &str, size: u64) -> String {
         let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
@@ -207,14 +279,39 @@ mod tests {
     }
 
     #[test]
-    fn of_evidence_the_first_is_kept() {
+    fn of_forks_the_first_are_kept_and_of_what_is_unproven_the_first_and_the_latest() {
         let home = tempfile::tempdir().unwrap();
         let folder = Folder::open(home.path()).unwrap();
-        folder.keep_evidence("log/1", b"first").unwrap();
-        folder.keep_evidence("log/1", b"second").unwrap();
-        assert_eq!(
-            fs::read(folder.file("log/1").with_extension("forked")).unwrap(),
-            b"first"
-        );
+        let checkpoint =
+            |tenant, size: usize| Checkpoint::new("log.example", tenant, size as u64, Digest::of(b"root"));
+        let sizes = 1..=2 * EVIDENCE_MAX;
+        let keep = |evidence, size: usize, request: &[u8]| {
+            let checkpoint = checkpoint("tnt_1", size);
+            folder.keep_evidence(&checkpoint, evidence, request).unwrap();
+            // As if it had come in another second than the one before.
+            if let Ok(file) = fs::File::open(folder.evidence_file(&checkpoint, evidence)) {
+                let at = SystemTime::UNIX_EPOCH + Duration::from_secs(size as u64);
+                file.set_modified(at).unwrap();
+            }
+        };
+        let there = |evidence| {
+            let file = |size: &usize| folder.evidence_file(&checkpoint("tnt_1", *size), evidence);
+            let sizes = sizes.clone().filter(|size| file(size).exists());
+            sizes.collect::<Vec<_>>()
+        };
+        let other = checkpoint("tnt_2", 1);
+        for evidence in [Evidence::Forked, Evidence::Unproven] {
+            folder.keep_evidence(&other, evidence, b"other").unwrap();
+            for size in sizes.clone() {
+                keep(evidence, size, b"first");
+                keep(evidence, size, b"second");
+            }
+            assert!(folder.evidence_file(&other, evidence).exists(), "{evidence:?}");
+        }
+        assert_eq!(there(Evidence::Forked), (1..=EVIDENCE_MAX).collect::<Vec<_>>());
+        let (first, latest) = (1..=FIRST_KEPT, 25..=2 * EVIDENCE_MAX);
+        assert_eq!(there(Evidence::Unproven), first.chain(latest).collect::<Vec<_>>());
+        let first = folder.evidence_file(&checkpoint("tnt_1", 1), Evidence::Forked);
+        assert_eq!(fs::read(first).unwrap(), b"first");
     }
 }
