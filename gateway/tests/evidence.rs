@@ -522,6 +522,24 @@ async fn what_decisions_name_and_is_not_there_is_counted() {
     assert!(told.contains(", 1 missing of what decisions name"), "{told}");
 }
 
+/// Otherwise whoever made it writes the verdict.
+#[tokio::test]
+async fn what_a_file_says_of_itself_does_not_steer_a_terminal() {
+    let scene = Scene::new().await;
+    let mut archive = scene.evidence("").await;
+    let name = "\u{1b}\r\u{202e}A";
+    archive[..name.len()].copy_from_slice(name.as_bytes());
+    seal(&mut archive[..512]);
+    let why = scene.check(&archive).unwrap_err();
+    let expected = r"NOT VERIFIED: `\u{1b}\r\u{202e}A.md`: evidence has no such file";
+    assert!(why.contains(expected), "{why:?}");
+    let Some((code, said)) = scene.python(&["evidence", "file", "--keys", "keys.json"]) else {
+        return;
+    };
+    let expected = r"\x1b\r\u202eA.md has no place here";
+    assert!(code == 1 && said.contains(expected), "{said:?}");
+}
+
 /// What the decisions name is more than a part has room for. Whoever takes it slowly gets no more of it than while the key works.
 #[tokio::test]
 async fn evidence_breaks_off_in_the_middle_of_what_decisions_name_when_its_key_is_deleted() {

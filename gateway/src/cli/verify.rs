@@ -90,6 +90,7 @@ pub fn run(options: &Verify) -> ExitCode {
         Ok(report) => (ExitCode::SUCCESS, format!("{name}: {report}")),
         Err(failure) => (failure.exit_code(), format!("{name}: NOT VERIFIED: {failure}")),
     };
+    let line = plain(&line);
     let written = if code == ExitCode::SUCCESS {
         writeln!(io::stdout(), "{line}")
     } else {
@@ -101,6 +102,29 @@ pub fn run(options: &Verify) -> ExitCode {
     } else {
         ExitCode::from(NOT_READABLE)
     }
+}
+
+/// A line as it may be written on a terminal. What the file says of itself stands in it: whoever made that could write another verdict
+/// over it.
+fn plain(line: &str) -> String {
+    let mut plain = String::with_capacity(line.len());
+    for character in line.chars() {
+        if is_steering(character) {
+            plain.extend(character.escape_default());
+        } else {
+            plain.push(character);
+        }
+    }
+    plain
+}
+
+/// Whether a character is not shown, but has a terminal do something: a control, the end of a line, or a turn of the direction of writing.
+fn is_steering(character: char) -> bool {
+    let turns_or_ends = matches!(
+        character,
+        '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+    );
+    character.is_control() || turns_or_ends
 }
 
 /// Verifies, with the keys and checkpoints that the options name, and says what was found.
@@ -529,6 +553,17 @@ mod tests {
         let name = "a checkpoint, and nobody known who could have signed it";
         let case = cases.iter().find(|case| case["name"] == name).unwrap();
         case["file"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn what_would_steer_a_terminal_is_written_by_its_number() {
+        let words = "ledger \\ \"é\" `ä` `\u{65e5}\u{672c}`: verified";
+        assert_eq!(plain(words), words);
+        let steering = "\r\n\u{1b}[2K\u{7f}\u{9b}\u{61c}\u{200e}\u{2028}\u{2029}\u{202e}\u{2066}\u{2069}x";
+        assert_eq!(
+            plain(steering),
+            r"\r\n\u{1b}[2K\u{7f}\u{9b}\u{61c}\u{200e}\u{2028}\u{2029}\u{202e}\u{2066}\u{2069}x"
+        );
     }
 
     #[test]

@@ -194,6 +194,11 @@ def describe_witnesses(trust):
     return f", cosigned by {trust.quorum} of {trust.named} witnesses or more" if trust.quorum else ""
 
 
+def plain(line):
+    """A line as it may be written on a terminal, over which whoever made the file could write another verdict otherwise."""
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in line)
+
+
 def main():
     arguments = parse_arguments(sys.argv[1:])
     # Names of others are told on every terminal.
@@ -201,15 +206,15 @@ def main():
     try:
         sentence = verify(arguments)
     except Finding as finding:
-        print(f"{arguments.file}: NOT VERIFIED: {finding}", file=sys.stderr)
+        print(plain(f"{arguments.file}: NOT VERIFIED: {finding}"), file=sys.stderr)
         return 1
     except Unusable as unusable:
-        print(f"{arguments.file}: NOT VERIFIED: {unusable}", file=sys.stderr)
+        print(plain(f"{arguments.file}: NOT VERIFIED: {unusable}"), file=sys.stderr)
         return 2
     except OSError as error:
-        print(f"{arguments.file}: NOT VERIFIED: cannot be read: {error.strerror or error}", file=sys.stderr)
+        print(plain(f"{arguments.file}: NOT VERIFIED: cannot be read: {error.strerror or error}"), file=sys.stderr)
         return 2
-    print(f"{arguments.file}: verified: {sentence}")
+    print(plain(f"{arguments.file}: verified: {sentence}"))
     return 0
 
 

@@ -809,6 +809,27 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(code, 2, said)
                 self.assertIn(f"{path}: NOT VERIFIED: `{options[-1]}`: ", said)
 
+    def test_what_would_steer_a_terminal_is_written_by_its_number(self):
+        case, _, keys = self.case("all entries and answers")
+        path = self.write("\r\x1b[2K.ndjson", case["file"])
+        code, said = self.run_command("export", path, "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn(r"\r\x1b[2K.ndjson: verified: ", said)
+        # What the file says of itself: its time is the verdict that somebody would like to see.
+        verdict = "\r\x1b[2K\u202eledger.ndjson: verified: entries 1 to 5"
+        header = Header("tnt_1", 1, "decision", verdict, ZERO_DIGEST, digest_text(tree.sha256(b"{}")))
+        path = self.write("forged.ndjson", f'{{"header":{header.text},"hash":"{header.hash}","body":{{}}}}\n')
+        code, said = self.run_command("export", path, "--keys", keys)
+        self.assertEqual(code, 1, said)
+        self.assertIn(r"\r\x1b[2K\u202eledger.ndjson", said)
+        code, said = self.run_command("export", str(self.folder / "\x1b[8m"), "--keys", keys)
+        self.assertEqual(code, 2, said)
+        self.assertIn(r"\x1b[8m: NOT VERIFIED: cannot be read", said)
+        code, said = self.run_command("export", path, "--keys", "\x1b[8m")
+        self.assertEqual(code, 2, said)
+        self.assertIn(r"`\x1b[8m`: ", said)
+        self.assertNotIn("\x1b", said)
+
     def test_what_is_not_there_is_told(self):
         for name, told in {
             "an erased body beside its answer": ", 1 without a body, 4 answers, ",
