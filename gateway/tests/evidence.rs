@@ -522,6 +522,28 @@ async fn what_decisions_name_and_is_not_there_is_counted() {
     assert!(told.contains(", 1 missing of what decisions name"), "{told}");
 }
 
+/// Anybody can put a file into an archive, under its digest.
+#[tokio::test]
+async fn a_file_that_no_decision_names_is_counted_by_itself_and_one_that_is_there_twice_once() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    let files = files(&archive);
+    let of_decisions: Vec<_> = files.keys().filter(|name| name.starts_with("named/")).collect();
+    let expected = format!(", {} files that decisions name", of_decisions.len());
+    let told = scene.check(&archive).unwrap();
+    assert!(
+        told.contains(&expected) && !told.contains("no decision names"),
+        "{told}"
+    );
+    let again = with_file(&archive, of_decisions[0], &files[of_decisions[0]]);
+    assert_eq!(scene.check(&again).unwrap(), told);
+    let stray = Digest::of(b"permit;").to_string().replace("sha256:", "named/");
+    let more = with_file(&archive, &stray, b"permit;");
+    let told = scene.check(&more).unwrap();
+    let expected = format!("{expected}, 1 files that no decision names");
+    assert!(told.contains(&expected), "{told}");
+}
+
 /// Otherwise whoever made it writes the verdict.
 #[tokio::test]
 async fn what_a_file_says_of_itself_does_not_steer_a_terminal() {
@@ -618,6 +640,19 @@ fn lacking(archive: &[u8], file: &str) -> Vec<u8> {
     let mut less = archive.to_vec();
     less.drain(start..start + 512 + files[file].len().next_multiple_of(512));
     less
+}
+
+/// An archive with one more file before the others.
+fn with_file(archive: &[u8], name: &str, bytes: &[u8]) -> Vec<u8> {
+    let mut more = archive[..512].to_vec();
+    more[..100].fill(0);
+    more[..name.len()].copy_from_slice(name.as_bytes());
+    more[124..135].copy_from_slice(format!("{:011o}", bytes.len()).as_bytes());
+    seal(&mut more);
+    more.extend(bytes);
+    more.resize(more.len().next_multiple_of(512), 0);
+    more.extend(archive);
+    more
 }
 
 /// Where a text begins.

@@ -379,8 +379,9 @@ impl Found {
         );
         add(report.answers, "answers");
         if let Some(pack) = pack {
-            add(pack.named, "files that decisions name");
-            add(pack.missing, "missing of what decisions name");
+            add(pack.count.named, "files that decisions name");
+            add(pack.count.unnamed, "files that no decision names");
+            add(pack.count.missing, "missing of what decisions name");
         }
         let run = pack
             .as_ref()

@@ -183,6 +183,7 @@ def describe(report, evidence):
         "whose body is left out on the word of whoever made the file": report.left_out,
         "answers": report.answers,
         "files that decisions name": evidence.named if evidence else 0,
+        "files that no decision names": evidence.unnamed if evidence else 0,
         "missing of what decisions name": evidence.missing if evidence else 0,
     }
     told = "".join(f", {count} {what}" for what, count in counts.items() if count)

@@ -25,9 +25,11 @@ class EvidenceReport:
     """What has been verified."""
 
     entries: ExportReport
-    # Files that are named by their digest.
+    # How many different files there are that decisions name.
     named: int
-    # What decisions name and is not there.
+    # Those that no decision names, which say nothing of any.
+    unnamed: int
+    # Those that decisions name and that are not there. They may have been taken away where they were stored.
     missing: int
     # The run that it is about, if it is about one.
     run_id: str | None
@@ -38,9 +40,9 @@ class Named:
 
     def __init__(self):
         self._there = set()
-        # What has not come yet, and whether it is policies that were recorded with what they looked at. Those are about nobody, so
+        # What decisions name, and whether it is policies that were recorded with what they looked at. Those are about nobody, so
         # nobody has a reason to take them away.
-        self._awaited = {}
+        self._wanted = {}
         # Whether there was more than is kept in mind.
         self._is_too_much = False
 
@@ -48,26 +50,27 @@ class Named:
         """Takes in what the body of a decision names."""
         digests, policies = _read_named(canonical.parse(body))
         for digest in digests:
-            if len(self._awaited) >= NAMED_MAX:
+            if len(self._wanted) >= NAMED_MAX and digest not in self._wanted:
                 self._is_too_much = True
-            elif digest not in self._there:
-                self._awaited[digest] = self._awaited.get(digest, False) or digest == policies
+            else:
+                self._wanted[digest] = self._wanted.get(digest, False) or digest == policies
 
     def come(self, digest):
         """Takes in what is there."""
-        self._awaited.pop(digest, None)
-        if len(self._there) >= NAMED_MAX:
+        if len(self._there) >= NAMED_MAX and digest not in self._there:
             self._is_too_much = True
         else:
             self._there.add(digest)
 
-    def missing(self):
-        """How much is missing, which may have been taken away where it was stored."""
+    def count(self):
+        """How many files decisions name, how many no decision names, and how many are missing, unless that is policies."""
         if self._is_too_much:
             raise Finding("malformed_evidence", f"decisions name more than {NAMED_MAX} things")
-        if policies := [digest for digest, is_policies in self._awaited.items() if is_policies]:
+        missing = self._wanted.keys() - self._there
+        if policies := [digest for digest in missing if self._wanted[digest]]:
             raise Finding("malformed_evidence", f"the policies {min(policies)} are missing, and decisions name them")
-        return len(self._awaited)
+        named = len(self._wanted) - len(missing)
+        return named, len(self._there) - named, len(missing)
 
 
 def _read_named(told):
@@ -128,7 +131,7 @@ def _read_whose(body):
 def verify_evidence(file, verifier=None):
     """Verifies an archive that is open for reading bytes, its entries with the `ExportVerifier` that is given."""
     verifier = verifier or ExportVerifier()
-    manifest, count, named, last_part, plain = None, 0, Named(), "", set()
+    manifest, named, last_part, plain = None, Named(), "", set()
     of_run = OfRun()
     verifier.on_decision, verifier.on_entry = named.want, of_run.push
     for path, content in files(file):
@@ -138,7 +141,6 @@ def verify_evidence(file, verifier=None):
             while line := content.readline(LINE_BYTES_MAX):
                 verifier.push_line(line)
         elif folder == "named":
-            count += 1
             if _digest(content) != name:
                 raise Finding("malformed_evidence", f"{path} does not hash to its name")
             named.come(f"sha256:{name}")
@@ -148,7 +150,7 @@ def verify_evidence(file, verifier=None):
         else:
             raise Finding("malformed_evidence", f"{path} has no place here, or has had it")
     report = verifier.finish()
-    return _check(report, manifest, named, count, of_run)
+    return _check(report, manifest, named, of_run)
 
 
 def _digest(content):
@@ -176,7 +178,7 @@ def _read_manifest(content):
     return manifest
 
 
-def _check(report, manifest, named, count, of_run):
+def _check(report, manifest, named, of_run):
     """Whether the archive has what it says it has, and what its decisions name."""
     if manifest is None:
         raise Finding("malformed_evidence", "there is no manifest")
@@ -192,4 +194,4 @@ def _check(report, manifest, named, count, of_run):
         raise Finding("malformed_evidence", f"the answers to {report.unanswered} decisions are missing")
     if not report.has_end:
         raise Finding("malformed_evidence", "there is no end: the archive was cut off")
-    return EvidenceReport(report, count, named.missing(), run_id)
+    return EvidenceReport(report, *named.count(), run_id)

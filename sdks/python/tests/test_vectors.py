@@ -311,7 +311,7 @@ class EvidenceTest(unittest.TestCase):
 
     def test_what_is_whole_verifies(self):
         report = self.verify(self.archive())
-        self.assertEqual((report.entries.answers, report.named), (10, 1))
+        self.assertEqual((report.entries.answers, report.named, report.unnamed), (10, 0, 1))
         self.assertIsNotNone(report.entries.checkpoint)
 
     def test_what_was_changed_or_is_missing_does_not(self):
@@ -429,9 +429,18 @@ class EvidenceTest(unittest.TestCase):
                 named.come(digest)
             with self.subTest(f"{before} {bodies} {behind}"):
                 if expected is None:
-                    self.assertRaises(Finding, named.missing)
+                    self.assertRaises(Finding, named.count)
                 else:
-                    self.assertEqual(named.missing(), expected)
+                    self.assertEqual(named.count()[2], expected)
+
+    def test_files_are_counted_once_and_those_that_no_decision_names_by_themselves(self):
+        policies, agent, stray = (f"sha256:{tree.sha256(of).hex()}" for of in (b"policies", b"agent", b"stray"))
+        named = Named()
+        for digest in (stray, policies, policies):
+            named.come(digest)
+        for _ in range(2):
+            named.want(json.dumps({"facts": {"agent": agent}, "policy_digest": policies}))
+        self.assertEqual(named.count(), (1, 1, 1))
 
     def test_evidence_of_a_run_begins_and_ends_with_it_and_has_decisions_of_no_other(self):
         own, child, of_own, none = (

@@ -11,11 +11,22 @@ pub(super) const NAMED_MAX: usize = 1_000_000;
 #[derive(Default)]
 pub(super) struct Named {
     there: HashSet<Digest>,
-    /// What has not come yet, and whether it is policies that were recorded with what they looked at. Those are about nobody, so nobody
+    /// What decisions name, and whether it is policies that were recorded with what they looked at. Those are about nobody, so nobody
     /// has a reason to take them away.
-    awaited: HashMap<Digest, bool>,
+    wanted: HashMap<Digest, bool>,
     /// Whether there was more than is kept in mind.
     is_too_much: bool,
+}
+
+/// How many different files there are, and are not.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    /// Those that decisions name.
+    pub(super) named: u64,
+    /// Those that no decision names, which say nothing of any.
+    pub(super) unnamed: u64,
+    /// Those that decisions name and that are not there. They may have been taken away where they were stored.
+    pub(super) missing: u64,
 }
 
 impl Named {
@@ -23,34 +34,41 @@ impl Named {
     pub(super) fn want(&mut self, body: &str) {
         let policies = engine::facts::named_policies(body);
         for digest in engine::facts::named(body) {
-            if self.awaited.len() >= NAMED_MAX {
+            if self.wanted.len() >= NAMED_MAX && !self.wanted.contains_key(&digest) {
                 self.is_too_much = true;
-            } else if !self.there.contains(&digest) {
-                *self.awaited.entry(digest).or_default() |= policies == Some(digest);
+            } else {
+                *self.wanted.entry(digest).or_default() |= policies == Some(digest);
             }
         }
     }
 
     /// Takes in what is there.
     pub(super) fn come(&mut self, digest: Digest) {
-        self.awaited.remove(&digest);
-        if self.there.len() >= NAMED_MAX {
+        if self.there.len() >= NAMED_MAX && !self.there.contains(&digest) {
             self.is_too_much = true;
         } else {
             self.there.insert(digest);
         }
     }
 
-    /// How much is missing, which may have been taken away where it was stored.
-    pub(super) fn missing(&self) -> Result<u64, BadPack> {
+    /// How much is there and how much is not, unless that is policies.
+    pub(super) fn count(&self) -> Result<Count, BadPack> {
         if self.is_too_much {
             return Err(BadPack::TooMuchNamed);
         }
-        let policies = self.awaited.iter().filter(|(_, is_policies)| **is_policies);
-        match policies.map(|(digest, _)| *digest).min() {
-            Some(digest) => Err(BadPack::NoPolicies(digest)),
-            None => Ok(self.awaited.len() as u64),
+        let missing = self.wanted.iter();
+        let missing = missing.filter(|(digest, _)| !self.there.contains(*digest));
+        let policies = missing.clone().filter(|(_, is_policies)| **is_policies);
+        if let Some(digest) = policies.map(|(digest, _)| *digest).min() {
+            return Err(BadPack::NoPolicies(digest));
         }
+        let missing = missing.count();
+        let named = self.wanted.len() - missing;
+        Ok(Count {
+            named: named as u64,
+            unnamed: (self.there.len() - named) as u64,
+            missing: missing as u64,
+        })
     }
 }
 
@@ -75,12 +93,32 @@ mod tests {
             for digest in behind {
                 named.come(*digest);
             }
-            named.missing().ok()
+            named.count().ok().map(|count| count.missing)
         };
         assert_eq!(missing(&[policies], &[body, early], &[agent]), Some(0));
         assert_eq!(missing(&[], &[body], &[policies]), Some(1));
         assert_eq!(missing(&[], &[early], &[]), Some(1));
         assert_eq!(missing(&[agent], &[body, early], &[]), None);
         assert_eq!(missing(&[], &[early, body], &[agent]), None);
+    }
+
+    #[test]
+    fn files_are_counted_once_and_those_that_no_decision_names_by_themselves() {
+        let [policies, agent, stray] = ["policies", "agent", "stray"].map(|of| Digest::of(of.as_bytes()));
+        let body = format!(r#"{{"facts":{{"agent":"{agent}"}},"policy_digest":"{policies}"}}"#);
+        let mut named = Named::default();
+        for digest in [stray, policies] {
+            named.come(digest);
+        }
+        for _ in 0..2 {
+            named.want(&body);
+            named.come(policies);
+        }
+        let count = Count {
+            named: 1,
+            unnamed: 1,
+            missing: 1,
+        };
+        assert_eq!(named.count().ok(), Some(count));
     }
 }

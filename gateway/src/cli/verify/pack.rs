@@ -1,6 +1,6 @@
 //! Verifying evidence: the archive of `GET /v1/ledger/evidence`, read once from the beginning to the end, a line at a time.
 
-use super::named::{NAMED_MAX, Named};
+use super::named::{Count, NAMED_MAX, Named};
 use super::of_run::OfRun;
 use super::{Failure, Input};
 use crate::records::evidence::tar::{self, BadHeader};
@@ -101,10 +101,8 @@ impl Manifest {
 #[derive(Default)]
 pub(super) struct Contents {
     pub(super) manifest: Option<Manifest>,
-    /// Files that are named by their digest.
-    pub(super) named: u64,
-    /// What decisions name and is not there.
-    pub(super) missing: u64,
+    /// How much of what decisions name is there.
+    pub(super) count: Count,
     /// The last file of entries.
     part: String,
     /// Which of the files were there that are there once.
@@ -210,7 +208,6 @@ impl Contents {
         }
         match name.split_once('/') {
             Some((_, digest)) => {
-                self.named += 1;
                 let found = hash(file)?;
                 if found.to_string().strip_prefix("sha256:") != Some(digest) {
                     return Err(wrong("its bytes do not hash to its name").into());
@@ -258,7 +255,7 @@ impl Contents {
         if !report.has_end {
             return Err(BadPack::NoEnd);
         }
-        self.missing = named.missing()?;
+        self.count = named.count()?;
         Ok(())
     }
 }
@@ -316,7 +313,7 @@ mod tests {
         // The SHA-256 of 64 MiB of zeros and one more.
         let name = "named/91990977345985aaf03af1358f4f989d7eaf985b58529efb72f613c588f6599a";
         let zeros = |count| io::repeat(0).take(count);
-        assert_eq!(add(name, zeros(64 * 1024 * 1024 + 1)).unwrap().named, 1);
+        add(name, zeros(64 * 1024 * 1024 + 1)).unwrap();
         let why = add(name, zeros(64 * 1024 * 1024)).err().unwrap().to_string();
         assert!(why.contains("its bytes do not hash to its name"), "{why}");
     }
