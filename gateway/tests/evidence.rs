@@ -544,6 +544,27 @@ async fn a_file_that_no_decision_names_is_counted_by_itself_and_one_that_is_ther
     assert!(told.contains(&expected), "{told}");
 }
 
+/// Behind each other, the files of entries are an export, whoever puts them there.
+#[tokio::test]
+async fn a_file_of_entries_that_does_not_end_with_a_newline_has_none_behind_it() {
+    let scene = Scene::new().await;
+    let archive = scene.evidence("").await;
+    let unended = |beginning: &str| {
+        packed_again(&archive, |text| {
+            let is_meant = text.starts_with(beginning);
+            let without = is_meant.then(|| text.strip_suffix('\n').unwrap());
+            without.unwrap_or(text).to_owned()
+        })
+    };
+    let glued = unended("{\"header\":");
+    let why = scene.check(&glued).unwrap_err();
+    assert!(why.contains("does not end with a newline"), "{why}");
+    assert!(scene.check(ledger(&files(&glued)).as_bytes()).is_err());
+    let ended = unended("{\"end\":");
+    assert!(ended != archive);
+    scene.check(&ended).unwrap();
+}
+
 /// Otherwise whoever made it writes the verdict.
 #[tokio::test]
 async fn what_a_file_says_of_itself_does_not_steer_a_terminal() {

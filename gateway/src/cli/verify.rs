@@ -239,6 +239,8 @@ struct Input<'t> {
     verifier: ExportVerifier<'t>,
     lines: u64,
     is_broken: bool,
+    /// Whether the last line had no newline: nothing may follow it, not even in another file of an archive.
+    lacks_newline: bool,
     /// What the entries say of the log's keys, if those are known otherwise.
     history: Option<KeyHistory>,
     /// What decisions name, if it is to be there.
@@ -264,6 +266,7 @@ impl<'t> Input<'t> {
             verifier,
             lines: 0,
             is_broken: false,
+            lacks_newline: false,
             history: None,
             named: None,
             of_run: OfRun::new(),
@@ -306,8 +309,12 @@ impl<'t> Input<'t> {
             if length == 0 {
                 break;
             }
+            if self.lacks_newline {
+                return Err(BadPack::NoNewline.into());
+            }
+            self.lacks_newline = !line.ends_with(b"\n");
             self.lines += 1;
-            if length as u64 == LINE_BYTES_MAX && !line.ends_with(b"\n") {
+            if length as u64 == LINE_BYTES_MAX && self.lacks_newline {
                 return Err(Failure::LineTooLong(self.lines));
             }
             self.is_broken = self.verifier.push_line(&line).is_err();

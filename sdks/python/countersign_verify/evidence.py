@@ -132,13 +132,16 @@ def verify_evidence(file, verifier=None):
     """Verifies an archive that is open for reading bytes, its entries with the `ExportVerifier` that is given."""
     verifier = verifier or ExportVerifier()
     manifest, named, last_part, plain = None, Named(), "", set()
-    of_run = OfRun()
+    of_run, is_ended = OfRun(), True
     verifier.on_decision, verifier.on_entry = named.want, of_run.push
     for path, content in files(file):
         folder, _, name = path.partition("/")
         if folder == "ledger" and _PART.fullmatch(name) and name > last_part:
             last_part = name
             while line := content.readline(LINE_BYTES_MAX):
+                if not is_ended:
+                    raise Finding("malformed_evidence", "a file of entries has no newline at its end, and another one follows")
+                is_ended = line.endswith(b"\n")
                 verifier.push_line(line)
         elif folder == "named":
             if _digest(content) != name:

@@ -334,11 +334,22 @@ class EvidenceTest(unittest.TestCase):
             {"ledger/00000001.ndjson": second, "ledger/00000002.ndjson": first},
             {"ledger/00000001.ndjson": first[: first.rindex(b'{"answer"')]},
             {"ledger/00000001.ndjson": first.replace(b"agt_1", b"agt_2")},
+            {"ledger/00000001.ndjson": first.removesuffix(b"\n")},
             {"named/" + "0" * 64: b"permit;"},
             {"more.txt": b""},
         ]:
             with self.subTest(list(changes)), self.assertRaises(Finding):
                 self.verify(self.archive(**changes))
+
+    def test_only_the_last_line_of_all_may_lack_its_newline(self):
+        second = self.files["ledger/00000002.ndjson"]
+        self.assertTrue(second.endswith(b"\n"))
+        unended = {"ledger/00000002.ndjson": second.removesuffix(b"\n")}
+        self.verify(self.archive(**unended))
+        self.verify(self.archive(**unended, **{"ledger/00000003.ndjson": b""}))
+        first = self.files["ledger/00000001.ndjson"].removesuffix(b"\n")
+        with self.assertRaisesRegex(Finding, "no newline at its end"):
+            self.verify(self.archive(**{"ledger/00000001.ndjson": first}))
 
     def test_what_is_cut_off_does_not(self):
         whole = self.archive()

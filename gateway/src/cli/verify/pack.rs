@@ -51,6 +51,9 @@ pub enum BadPack {
     /// It has more than is kept in mind.
     #[error("decisions name more than {NAMED_MAX} things; ask for evidence of fewer entries")]
     TooMuchNamed,
+    /// Behind each other, its files of entries are no export.
+    #[error("a file of entries in the archive does not end with a newline, and another one follows")]
+    NoNewline,
     /// The last line of its entries is not there.
     #[error("the entries in the archive have no end: they were cut off, or made by hand")]
     NoEnd,
