@@ -32,6 +32,8 @@ pub struct Comparison {
     pub attributes: BTreeMap<Name, AttributeType>,
     /// What the tenant makes of the sources of single parameters.
     pub sources: SourceRule,
+    /// The most bytes of the body of an ask.
+    pub body_bytes_max: usize,
     /// When examples are asked, where it does not matter.
     pub now: Timestamp,
 }
@@ -43,6 +45,7 @@ pub(crate) struct Sets<'a> {
     pub(crate) after: &'a PolicySet,
     pub(crate) registry: Registry<'a>,
     pub(crate) sources: SourceRule,
+    pub(crate) body_bytes_max: usize,
     pub(crate) now: Timestamp,
 }
 
@@ -97,6 +100,7 @@ impl Comparison {
             after: &self.after,
             registry,
             sources: self.sources,
+            body_bytes_max: self.body_bytes_max,
             now: self.now,
         };
         report(sets, turn).await
@@ -105,8 +109,10 @@ impl Comparison {
 
 async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
     let mut session = turn.session();
-    let pairs = [Principals::Agents, Principals::Users]
-        .map(|who| (who, Pair::new(sets.before.slicer(who), sets.after.slicer(who))));
+    let pairs = [Principals::Agents, Principals::Users].map(|who| {
+        let (before, after) = (sets.before.slicer(who), sets.after.slicer(who));
+        (who, Pair::new(before, after, sets.body_bytes_max))
+    });
     let solver = turn.version().await;
     let mut more = Search::new(Way::More);
     let mut less = Search::new(Way::Less);
@@ -155,6 +161,13 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
             crowd.is_whole = false;
             more.leave_open(left, &Open::NoTimeLeft);
             less.leave_open(left, &Open::NoTimeLeft);
+        }
+        let too_much = pair.too_much(sets.registry, || session.check().is_ok());
+        for (search, open) in [&mut more, &mut less].into_iter().zip(too_much) {
+            for (why, sides) in open {
+                search.leave_open(&sides, &why);
+                asked.extend(sides);
+            }
         }
     }
     let [agents, users] = &crowds;

@@ -41,8 +41,17 @@ pub(crate) struct Prepared<'s> {
     /// The policies of both sets, those of the candidate last.
     pub(crate) all: Vec<Part<'s>>,
     before_count: usize,
-    /// Both sets at each level, what is in force first.
-    levels: Vec<(Level, [CompiledPolicySet; 2])>,
+    /// Both sets at each level, what is in force first; and again as they are where patterns fail, if they may.
+    levels: Vec<(World, [CompiledPolicySet; 2])>,
+}
+
+/// What permits with patterns for texts of asks come to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum World {
+    /// What their conditions say.
+    Sound,
+    /// Nothing, because there is too much of them for an ask.
+    Failing,
 }
 
 impl<'s> Prepared<'s> {
@@ -68,15 +77,21 @@ impl<'s> Prepared<'s> {
         } else {
             &Level::ALL[..1]
         };
-        let compile = |level: Level, parts: &[Part<'_>]| stage.compile(&level.plain(parts, &known));
-        let levels = levels
-            .iter()
-            .map(|level| Ok((*level, [compile(*level, &before)?, compile(*level, &after)?])));
+        let before_count = before.len();
+        let mut compiled = Vec::new();
+        for (world, sets) in worlds(kind, [before, after]) {
+            for level in levels {
+                let [before, after] = sets
+                    .each_ref()
+                    .map(|parts| stage.compile(&level.plain(parts, &known)));
+                compiled.push((world, [before?, after?]));
+            }
+        }
         Ok(Self {
-            levels: levels.collect::<Result<_, Open>>()?,
+            levels: compiled,
             stage,
             known,
-            before_count: before.len(),
+            before_count,
             all,
         })
     }
@@ -91,6 +106,35 @@ impl<'s> Prepared<'s> {
         let (_, [_, after]) = &self.levels[0];
         after
     }
+}
+
+impl World {
+    /// Why what was found in this world shows nothing, if in the first one this is why. An ask that a solver finds hardly ever has long texts.
+    fn of_unconfirmed(self, why: Open) -> Open {
+        let message = "a permit with patterns may fail for texts as long as an ask may have, and what it covers is not covered then";
+        match self {
+            Self::Sound => why,
+            Self::Failing => Open::Beyond(message.to_owned()),
+        }
+    }
+}
+
+/// Both sets, and if patterns in them may fail, what is left of both where they do.
+fn worlds<'s>(kind: &Kind<'_>, sets: [Vec<Part<'s>>; 2]) -> Vec<(World, [Vec<Part<'s>>; 2])> {
+    if kind.may_fail == [false; 2] || !sets.iter().flatten().any(may_come_to_nothing) {
+        return vec![(World::Sound, sets)];
+    }
+    let left = sets.each_ref().map(|parts| {
+        let left = parts.iter().filter(|part| !may_come_to_nothing(part));
+        left.cloned().collect()
+    });
+    vec![(World::Sound, sets), (World::Failing, left)]
+}
+
+/// Whether it may permit nothing although its condition holds. Whatever else fails denies, before and after: where the sets differ in that, the ways
+/// that it could lead are left open.
+fn may_come_to_nothing(part: &Part<'_>) -> bool {
+    part.effect == Effect::Permit && part.may_fail_with_long_texts()
 }
 
 /// Refuses what would take the solver, or the making of its formulas, beyond all bounds.
@@ -130,6 +174,16 @@ impl Way {
         match self {
             Self::More => [after, before],
             Self::Less => [before, after],
+        }
+    }
+
+    /// Whether there is anything to find in this world, if patterns of each set may fail or not. What fails never makes an answer better, so more is
+    /// allowed only where something fails before, and less where something fails after.
+    const fn is_looked_for(self, world: World, [before, after]: [bool; 2]) -> bool {
+        match (world, self) {
+            (World::Sound, _) => true,
+            (World::Failing, Self::More) => before,
+            (World::Failing, Self::Less) => after,
         }
     }
 
@@ -196,14 +250,18 @@ impl Search {
     ) {
         let mut found: Vec<Example> = Vec::new();
         let mut left_open = None;
-        for (_, levels) in &prepared.levels {
+        for (world, levels) in &prepared.levels {
+            if !self.way.is_looked_for(*world, kind.may_fail) {
+                continue;
+            }
             let [better, worse] = self.way.order(levels);
             let model = session.find(&implies_asserts(better, worse)).await;
             let example = match model {
                 Ok(None) => continue,
                 Ok(Some(model)) => model::ask(&model, &kind.ground.side(), sets.now)
                     .ok_or_else(unconfirmed)
-                    .and_then(|ask| self.example(sets, (kind, prepared), ask)),
+                    .and_then(|ask| self.example(sets, (kind, prepared), ask))
+                    .map_err(|why| world.of_unconfirmed(why)),
                 Err(why) => Err(why),
             };
             match example {
@@ -213,7 +271,7 @@ impl Search {
                         found.push(example);
                     }
                 }
-                Err(why) => left_open = Some(why),
+                Err(why) => left_open = left_open.or(Some(why)),
             }
         }
         if let Some(why) = left_open {
@@ -239,11 +297,14 @@ impl Search {
         if kind.sides.iter().all(is_settled) {
             return;
         }
-        for (_, levels) in &prepared.levels {
+        for (world, levels) in &prepared.levels {
+            if !self.way.is_looked_for(*world, kind.may_fail) {
+                continue;
+            }
             let [better, worse] = self.way.order(levels);
             let why = match session.find(&implies_asserts(better, worse)).await {
                 Ok(None) => continue,
-                Ok(Some(_)) => of_users(),
+                Ok(Some(_)) => world.of_unconfirmed(of_users()),
                 Err(why) => why,
             };
             return self.leave_open(&kind.sides, &why);

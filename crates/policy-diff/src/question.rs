@@ -1,8 +1,9 @@
 //! What has to be asked: the sides of actions that the difference between two sets is about. Those that no policy can tell
 //! apart are one kind, and asked about once.
 
-use policy::{ActionSide, Ground, Part, Registry, Slice, Slicer};
-use std::collections::HashMap;
+use crate::prover::Open;
+use policy::{ActionSide, Ground, Part, Registry, Slice, Slicer, TooMuch};
+use std::collections::{BTreeMap, HashMap};
 
 /// Two sets, cut up.
 pub(crate) struct Pair<'s> {
@@ -11,6 +12,8 @@ pub(crate) struct Pair<'s> {
     /// The policies that only one of them has.
     gone: Vec<usize>,
     pub(crate) come: Vec<usize>,
+    /// What may be too much to be evaluated in one of them.
+    pub(crate) too_much: Option<TooMuch>,
 }
 
 /// Sides of actions for which both sets say the same, each for itself.
@@ -21,6 +24,8 @@ pub(crate) struct Kind<'r> {
     pub(crate) ground: Ground<'r>,
     pub(crate) before: Slice,
     pub(crate) after: Slice,
+    /// Whether in each of both sets patterns may be too much for asks of one of the sides.
+    pub(crate) may_fail: [bool; 2],
 }
 
 /// What the difference between two sets is about.
@@ -35,8 +40,9 @@ pub(crate) struct Kinds<'r> {
 type Key = (Slice, Slice, Option<ActionSide>);
 
 impl<'s> Pair<'s> {
-    pub(crate) fn new(before: Slicer<'s>, after: Slicer<'s>) -> Self {
+    pub(crate) fn new(before: Slicer<'s>, after: Slicer<'s>, body_bytes_max: usize) -> Self {
         Self {
+            too_much: before.too_much_beside(&after, body_bytes_max),
             gone: before.not_in(&after),
             come: after.not_in(&before),
             before,
@@ -47,6 +53,46 @@ impl<'s> Pair<'s> {
     /// Whether the sets say the same.
     pub(crate) const fn is_equal(&self) -> bool {
         self.gone.is_empty() && self.come.is_empty()
+    }
+
+    /// The sides of which no condition tells whether the candidate allows more, and those of which none tells whether it allows less, because of
+    /// policies that may be too much for an ask, and why.
+    pub(crate) fn too_much(
+        &self,
+        registry: Registry<'_>,
+        has_time: impl Fn() -> bool,
+    ) -> [Vec<(Open, Vec<ActionSide>)>; 2] {
+        let Some(too_much) = &self.too_much else {
+            return [Vec::new(), Vec::new()];
+        };
+        let mut left = Vec::new();
+        let mut found: [BTreeMap<&str, Vec<ActionSide>>; 2] = [BTreeMap::new(), BTreeMap::new()];
+        for ground in grounds(registry) {
+            if !has_time() {
+                left.push(ground.side());
+                continue;
+            }
+            let why = too_much.why([&self.before, &self.after], &ground);
+            for (found, why) in found.iter_mut().zip(why) {
+                if let Some(why) = why {
+                    found.entry(why).or_default().push(ground.side());
+                }
+            }
+        }
+        found.map(|found| {
+            let found = found.into_iter();
+            let found = found.map(|(why, sides)| (Open::Beyond(why.to_owned()), sides));
+            let left = (!left.is_empty()).then(|| (Open::NoTimeLeft, left.clone()));
+            found.chain(left).collect()
+        })
+    }
+
+    /// Whether in each of both sets patterns may be too much for asks of this side.
+    fn may_fail(&self, ground: &Ground<'_>) -> [bool; 2] {
+        let too_much = self.too_much.as_ref();
+        too_much.map_or([false; 2], |too_much| {
+            too_much.may_fail([&self.before, &self.after], ground)
+        })
     }
 
     /// Whether the difference is about this side.
@@ -79,9 +125,10 @@ impl<'s> Pair<'s> {
             let side = ground.side();
             let parts = [self.before.parts(&before), self.after.parts(&after)].concat();
             let own = parts.iter().any(Part::is_about_one_action).then(|| side.clone());
+            let may_fail = self.may_fail(&ground);
             let key = (before.clone(), after.clone(), own);
             match places.get(&key) {
-                Some(place) => kinds[*place].sides.push(side),
+                Some(place) => kinds[*place].add(side, may_fail),
                 None if kinds.len() >= kinds_max => left.push(side),
                 None => {
                     places.insert(key, kinds.len());
@@ -90,11 +137,21 @@ impl<'s> Pair<'s> {
                         ground,
                         before,
                         after,
+                        may_fail,
                     });
                 }
             }
         }
         Kinds { kinds, left }
+    }
+}
+
+impl Kind<'_> {
+    /// Adds a side. What counts there beside the slices, and says nothing, need not be what counts for the others.
+    fn add(&mut self, side: ActionSide, [before, after]: [bool; 2]) {
+        self.sides.push(side);
+        self.may_fail[0] |= before;
+        self.may_fail[1] |= after;
     }
 }
 

@@ -1,7 +1,7 @@
 //! What must hold besides a scope: an expression, what it looks at, its patterns, and how much there is of it to evaluate.
 
 use crate::diagnostics::Diagnostic;
-use crate::like::Likes;
+use crate::like::{self, Likes};
 use crate::looks::Looks;
 use crate::parse::Parsed;
 use crate::set::{Presence, TenantRule};
@@ -56,13 +56,24 @@ impl Condition {
         Self { parts: 0, ..self }
     }
 
+    /// Whether it fails where an ask has texts that are too long for all patterns.
+    pub(crate) fn has_patterns_for_asks(&self) -> bool {
+        self.likes.are_any() && like::looks_at_the_ask(self.looks)
+    }
+
     /// Whether it is too much to be evaluated with all conditions that count where it does, which are so many and have so many parts.
     pub(crate) fn is_too_much(&self, conditions: u64, parts: u64) -> bool {
-        // INVARIANT: those that have no more than an equal part of the bound are within it together, and a tenant has so many policies at
-        // most, so the longest fail alone: no list leads around what is short.
-        let as_many = || u64::from(self.parts).saturating_mul(conditions);
-        parts > PARTS_MAX && self.parts > PARTS_SHORT && as_many() > PARTS_MAX
+        is_too_much(self.parts, conditions, parts)
     }
+}
+
+/// Whether a condition with so many parts of its own is too much to be evaluated with all conditions that count where it does, which are so many and
+/// have so many parts. The more there is of any of the three, the sooner it is.
+pub(crate) fn is_too_much(own_parts: u32, conditions: u64, parts: u64) -> bool {
+    // INVARIANT: those that have no more than an equal part of the bound are within it together, and a tenant has so many policies at
+    // most, so the longest fail alone: no list leads around what is short.
+    let as_many = || u64::from(own_parts).saturating_mul(conditions);
+    parts > PARTS_MAX && own_parts > PARTS_SHORT && as_many() > PARTS_MAX
 }
 
 /// How much of this there is to evaluate, in parts.

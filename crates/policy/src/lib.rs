@@ -78,7 +78,7 @@ pub use read::ReadQuestion;
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;
-pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer};
+pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer, TooMuch};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{
     GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, NAMED_MAX, STATEMENTS_MAX,

@@ -66,6 +66,17 @@ impl Likes {
         // A text in JSON is no shorter than what it stands for.
         let seen = texts.into_iter().filter(|(member, _)| looks.at(*member));
         let asked_bytes = seen.map(|(_, bytes)| bytes as u64).max().unwrap_or(0);
+        self.steps_with(asked_bytes)
+    }
+
+    /// How many steps they take at most for any ask whose texts are no longer than this, in a condition that looks at this.
+    pub(crate) fn steps_at_most(self, looks: Looks, text_bytes_max: u64) -> u64 {
+        // The id of a run is no longer than what is registered.
+        let written = Looks::PARAMETERS.and(Looks::member(Member::Attributes));
+        self.steps_with(if looks.at(written) { text_bytes_max } else { 0 })
+    }
+
+    fn steps_with(self, asked_bytes: u64) -> u64 {
         let longest = asked_bytes.max(u64::from(self.known_bytes));
         u64::from(self.steps).saturating_mul(longest)
     }

@@ -19,6 +19,10 @@ use model::{AgentId, Name, SlashFreeName, Tool, ToolAction};
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+mod too_much;
+
+pub use too_much::TooMuch;
+
 /// What differs between the asks for different actions that count as the same, beside the action itself.
 const OF_ONE_ACTION: Looks = Looks::ACTION
     .and(Looks::PARAMETERS)
@@ -86,6 +90,8 @@ struct Sliceable<'s> {
     /// For whom it counts, if not for everybody.
     canary: Option<Expr>,
     split: Option<Split>,
+    /// Whether what the action decides is cut off before anything is asked. Of a tenant's policy it never is.
+    is_settled: bool,
 }
 
 /// The policies that can be about one side of an action. Equal slices of one set say the same.
@@ -111,6 +117,7 @@ pub struct Part<'s> {
     /// When it does: for every ask of this side it holds, or fails, exactly where the policy does.
     pub condition: Expr,
     looks: Looks,
+    may_fail_with_long_texts: bool,
 }
 
 /// A side of an action of a registry, and what is known of all its asks.
@@ -152,13 +159,13 @@ impl PolicySet {
     /// is not told by who the user is, so they are left out there.
     pub fn slicer(&self, principals: Principals) -> Slicer<'_> {
         let contents = &*self.contents;
-        let base = contents.vocabulary.base.policies.iter();
-        let base = base.map(|parsed| (&parsed.statement, Presence::Always));
+        let base = contents.vocabulary.base();
+        let base = base.map(|(statement, is_settled)| (statement, Presence::Always, is_settled));
         let own = contents
             .rules
             .iter()
-            .map(|rule| (&rule.rule.statement, rule.presence));
-        let rules = base.chain(own).filter_map(|(statement, presence)| {
+            .map(|rule| (&rule.rule.statement, rule.presence, false));
+        let rules = base.chain(own).filter_map(|(statement, presence, is_settled)| {
             if !statement.is_about(principals.kind()) {
                 return None;
             }
@@ -171,6 +178,7 @@ impl PolicySet {
                 statement,
                 canary,
                 split: statement.condition.as_ref().and_then(Split::of),
+                is_settled,
             })
         });
         Slicer {
@@ -271,14 +279,38 @@ impl Sliceable<'_> {
         (effect(&self.statement.notes.role), whole)
     }
 
+    /// Whether its scope is about this action.
+    fn admits(&self, ground: &Ground<'_>) -> bool {
+        self.statement.scope.admits_action(ground.side.position())
+    }
+
     fn cut(&self, ground: &Ground<'_>) -> Option<Cut> {
-        if !self.statement.scope.admits_action(ground.side.position()) {
+        if !self.admits(ground) {
             return None;
         }
         match self.split.as_ref().map(|split| split.left(&ground.known)) {
             None | Some(Left::Whole) => Some(Cut::Whole),
             Some(Left::Rest(_)) => Some(Cut::Rest),
             Some(Left::Nothing) => None,
+        }
+    }
+
+    /// What of it is evaluated, where so much of it is left.
+    fn evaluated(&self, cut: Cut) -> Option<&Condition> {
+        match (cut, &self.split) {
+            (Cut::Rest, Some(split)) if self.is_settled => split.rest(),
+            _ => self.statement.condition.as_ref(),
+        }
+    }
+
+    /// What of it counts for asks of this side. What is not settled counts also where the action says that it cannot hold.
+    fn counted(&self, ground: &Ground<'_>) -> Option<&Condition> {
+        if self.is_settled {
+            self.cut(ground).and_then(|cut| self.evaluated(cut))
+        } else if self.admits(ground) {
+            self.statement.condition.as_ref()
+        } else {
+            None
         }
     }
 
@@ -303,6 +335,8 @@ impl<'s> Sliceable<'s> {
             (Cut::Rest, Some(split)) => split.rest(),
             _ => self.statement.condition.as_ref(),
         };
+        let evaluated = self.evaluated(cut);
+        let may_fail_with_long_texts = evaluated.is_some_and(Condition::has_patterns_for_asks);
         let own = own.map_or(Expr::val(true), |condition| (*condition.expression).clone());
         let condition = self.condition(own);
         Part {
@@ -310,6 +344,7 @@ impl<'s> Sliceable<'s> {
             effect: effect(&self.statement.notes.role),
             looks: Looks::of(&condition),
             condition,
+            may_fail_with_long_texts,
         }
     }
 }
@@ -324,6 +359,11 @@ impl Part<'_> {
     pub const fn looks_at_parameters(&self) -> bool {
         self.looks
             .at(Looks::PARAMETERS.and(Looks::member(Member::Sources)))
+    }
+
+    /// Whether it fails for an ask whose texts are too long for the patterns of all policies about it.
+    pub const fn may_fail_with_long_texts(&self) -> bool {
+        self.may_fail_with_long_texts
     }
 
     pub(crate) const fn looks(&self) -> Looks {

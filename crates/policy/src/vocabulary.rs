@@ -110,6 +110,12 @@ impl Vocabulary {
     pub(crate) fn action(&self, tool: &str, action: &str) -> Option<&Action> {
         self.actions.get(tool)?.get(action)
     }
+
+    /// The base policies, and whether what an action decides is cut off from each before anything is asked.
+    pub(crate) fn base(&self) -> impl Iterator<Item = (&Arc<Statement>, bool)> {
+        let guards = guards(&self.base, sides_of(&self.actions));
+        guards.map(|(statement, split)| (statement, split.is_some()))
+    }
 }
 
 /// What is the same in equal registries: everything that policies or parameters are compiled from.
@@ -196,6 +202,22 @@ struct Guarded<'b> {
     split: Split,
 }
 
+/// The base policies, each with its condition in two parts if the first one is settled for so many sides of actions.
+fn guards(base: &BasePolicies, sides: usize) -> impl Iterator<Item = (&Arc<Statement>, Option<Split>)> {
+    let mut count = 0;
+    base.policies.iter().map(move |parsed| {
+        let statement = &parsed.statement;
+        let split = statement.condition.as_ref().and_then(Split::of);
+        let split = split.filter(|_| (count + 1) * sides <= GUARDS_MAX);
+        count += usize::from(split.is_some());
+        (statement, split)
+    })
+}
+
+fn sides_of(actions: &HashMap<SlashFreeName, HashMap<Name, Action>>) -> usize {
+    actions.values().map(HashMap::len).sum::<usize>() * 2
+}
+
 /// Settles what the base policies know as soon as the action is.
 fn settle(
     base: &BasePolicies,
@@ -203,12 +225,8 @@ fn settle(
     actions: &mut HashMap<SlashFreeName, HashMap<Name, Action>>,
 ) -> (Vec<Rule>, Index) {
     let (mut rules, mut index) = (Vec::new(), Index::default());
-    let sides = actions.values().map(HashMap::len).sum::<usize>() * 2;
     let mut guarded = Vec::new();
-    for parsed in &*base.policies {
-        let statement = &parsed.statement;
-        let split = statement.condition.as_ref().and_then(Split::of);
-        let split = split.filter(|_| (guarded.len() + 1) * sides <= GUARDS_MAX);
+    for (statement, split) in guards(base, sides_of(actions)) {
         if let Some(split) = split {
             guarded.push(Guarded { statement, split });
         } else {

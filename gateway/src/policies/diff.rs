@@ -50,6 +50,7 @@ pub async fn compare(
         tools: after.directory.tools.clone(),
         attributes: after.directory.tenant.settings.context_attributes.clone(),
         sources: after.directory.tenant.settings.sources,
+        body_bytes_max: gateway.options.body_bytes_max,
         now: gateway.clock.now(),
     };
     let report = policy_diff::diff(comparison, turn).await.map_err(|error| {

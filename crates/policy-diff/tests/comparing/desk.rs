@@ -131,6 +131,7 @@ impl Desk {
             tools: self.tools.clone(),
             attributes: self.attributes.clone(),
             sources: SourceRule::Parameter,
+            body_bytes_max: 256 << 10,
             now: NOW,
         }
     }

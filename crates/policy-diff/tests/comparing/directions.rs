@@ -331,6 +331,88 @@ async fn what_no_budget_can_be_like_is_no_difference() {
     }
 }
 
+/// A policy about refunds with patterns for their note that are this long behind wildcards.
+fn noting(id: &str, head: &str, lengths: &[usize]) -> String {
+    let patterns = lengths.iter().map(|length| {
+        let text = "w".repeat(*length);
+        format!("context.input has note && context.input.note like \"*{text}*\"")
+    });
+    let condition = patterns.collect::<Vec<_>>().join(" || ");
+    let scope = "(principal, action == Action::\"payments/refund\", resource)";
+    format!("@id(\"{id}\") {head} {scope} when {{ {condition} }};")
+}
+
+/// Policies fail for a text that is too long for the patterns of all policies about an ask, and these deny what was allowed.
+#[tokio::test]
+async fn what_patterns_may_be_too_much_for_is_unknown_and_never_no() {
+    let desk = Desk::bare();
+    let before = format!("{}{}", refund("true"), noting("f", "forbid", &[17]));
+    let advice = "@decision(\"advise\") @obligation(\"notify:security\") permit";
+    for head in [advice, "permit"] {
+        let few = format!("{before}{}", noting("x", head, &[8]));
+        let report = desk.compare(&before, &few).await;
+        assert_eq!(answers(&report), [Answer::No; 2], "{head}");
+        let many = format!("{before}{}", noting("x", head, &[200, 200]));
+        // What fails never allows more.
+        for (one, other, expected) in [
+            (&before, &many, [Answer::No, Answer::Unknown]),
+            (&many, &before, [Answer::Unknown, Answer::No]),
+        ] {
+            let report = desk.compare(one, other).await;
+            assert_eq!(answers(&report), expected, "{head}");
+            assert!(!report.proof.complete);
+            let [more, less] = [&report.allows_more.unknown, &report.allows_less.unknown];
+            let unknown = [&more[..], &less[..]].concat();
+            let [unknown] = &unknown[..] else {
+                panic!("{more:?} {less:?}")
+            };
+            let why = &unknown.why;
+            assert!(why.starts_with("patterns of policies about it"), "{why}");
+            assert_eq!(unknown.actions.count, 1);
+        }
+    }
+}
+
+/// The same fail before and after.
+#[tokio::test]
+async fn patterns_that_both_sets_have_stand_in_no_proofs_way() {
+    let desk = Desk::bare();
+    for head in ["forbid", "permit"] {
+        let many = noting("x", head, &[200, 200]);
+        let with = |limit: u32| format!("{many}{}", refund(&format!("context.input.amount < {limit}")));
+        let report = desk.compare(&with(100), &with(500)).await;
+        assert_eq!(answers(&report), [Answer::Yes, Answer::No], "{head}");
+    }
+    // A permit is covered by one with patterns only as long as that one does not fail.
+    let covers = noting("x", "permit", &[200, 200]).replace("when { ", "when { context.sensitive || ");
+    let covered = format!("{covers}{}", refund("context.sensitive"));
+    let report = desk.compare(&covers, &covered).await;
+    assert_eq!(answers(&report), [Answer::Unknown, Answer::No]);
+    let [unknown] = &report.allows_more.unknown[..] else {
+        panic!("{:?}", report.allows_more.unknown)
+    };
+    let why = &unknown.why;
+    assert!(why.starts_with("a permit with patterns may fail"), "{why}");
+    // What fails in the candidate only never allows more.
+    let few = noting("x", "permit", &[8]).replace("when { ", "when { context.sensitive || ");
+    let more_patterns = format!(
+        "{few}{}{}",
+        refund("context.sensitive"),
+        noting("y", "forbid", &[200, 200])
+    );
+    let report = desk.compare(&few, &more_patterns).await;
+    assert_eq!(report.allows_more.answer, Answer::No);
+    // Patterns about another action are no matter.
+    let elsewhere = "@id(\"y\") forbid (principal, action == Action::\"github/merge\", resource) \
+                     when { context.attributes has region && context.attributes.region like \"*WW*\" };";
+    let elsewhere = elsewhere.replace("WW", &"w".repeat(250));
+    let before = format!("{few}{elsewhere}");
+    let after = format!("{before}{}", refund("context.sensitive"));
+    let report = desk.compare(&before, &after).await;
+    assert_eq!(answers(&report), [Answer::No, Answer::No]);
+    assert!(report.proof.complete);
+}
+
 #[tokio::test]
 async fn a_canary_allows_more_for_its_agents_and_a_shadow_for_nobody() {
     let desk = Desk::bare();

@@ -5,7 +5,7 @@ use crate::asks::known;
 use crate::evaluate::{Asked, holds};
 use crate::rule::tests::{Outcomes, by_us, numbered, policies, set, telling, whole, worlds};
 use crate::world::World;
-use model::{SourceRule, Sources, Trust};
+use model::{ReasonCode, SourceRule, Sources, Trust};
 use proptest::prelude::*;
 use serde_json::json;
 
@@ -150,4 +150,100 @@ fn a_shadow_is_in_no_slice_and_what_it_would_replace_is() {
     let slicer = set.slicer(Principals::Agents);
     assert_eq!(slicer.all().len(), 1);
     assert_eq!(slicer.id(0).as_str(), "a/x");
+}
+
+/// It fails for the sake of another policy, and that one is not even in the slice.
+#[test]
+fn what_patterns_of_another_policy_may_be_too_much_for_no_condition_tells() {
+    let world = World {
+        schema: Some(json!({"properties": {"text": {"type": "string"}}, "required": ["text"]})),
+        parameters: json!({"text": "a".repeat(250_000)}),
+        ..World::default()
+    };
+    let mine = "@id(\"all\") permit (principal, action, resource);\
+                @id(\"small\") forbid (principal, action, resource) when { context.input.text like \"b*\" };";
+    let one = |letter: &str| format!("context.input.text like \"*{}\"", letter.repeat(250));
+    let patterns = format!("{} || {}", one("w"), one("x"));
+    let other = format!(
+        "@id(\"it\") forbid (principal, action, resource) when {{ context.tool.name == \"other\" && ({patterns}) }};"
+    );
+    let texts = [("mine", mine, Mode::Enforced), ("other", &*other, Mode::Enforced)];
+    let (before, after) = (set(&world, "", &texts[..1]), set(&world, "", &texts));
+    let ruled = |set| world.ask(set).unwrap().reason;
+    assert_eq!(ruled(&before), ReasonCode::PolicyPermits);
+    assert_eq!(ruled(&after), ReasonCode::PolicyError);
+    let tool = world.tool();
+    let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], true);
+    let [before, after] = [&before, &after].map(|set| set.slicer(Principals::Agents));
+    assert_eq!(after.parts(&after.slice(after.all(), &ground)).len(), 2);
+    let why = |one: &Slicer<'_>, other: &Slicer<'_>, body_bytes_max| {
+        let too_much = one.too_much_beside(other, body_bytes_max)?;
+        Some(too_much.why([one, other], &ground))
+    };
+    // What fails never allows more.
+    let Some([None, Some(told)]) = why(&before, &after, 256 << 10) else {
+        panic!("it may allow less, and nothing else");
+    };
+    assert!(told.starts_with("patterns of policies about it"), "{told}");
+    assert_eq!(why(&after, &before, 256 << 10), Some([Some(told), None]));
+    assert_eq!(why(&before, &after, 1 << 10), None);
+    assert_eq!(why(&after, &after, 256 << 10), Some([None; 2]));
+}
+
+/// The engine cuts them off before anything is asked.
+#[test]
+fn patterns_of_the_operators_for_the_action_itself_take_no_time_of_an_ask() {
+    let world = World {
+        schema: Some(json!({"properties": {"text": {"type": "string"}}, "required": ["text"]})),
+        parameters: json!({"text": "a".repeat(250_000)}),
+        ..World::default()
+    };
+    let letters = "w".repeat(250);
+    let of_action = |id: &str, guard: &str| {
+        format!(
+            "@id(\"{id}\") forbid (principal, action, resource) when {{ {guard} && context.input.text == \"b\" }};"
+        )
+    };
+    let named = format!("context.tool.name like \"*{letters}\"");
+    let base = [
+        of_action("rest", &format!("!({named})")),
+        of_action("nothing", &named),
+    ]
+    .concat();
+    let mine = "@id(\"all\") permit (principal, action, resource);";
+    let small =
+        "@id(\"small\") forbid (principal, action, resource) when { context.input.text like \"b*\" };";
+    let (before, after) = (mine.to_owned(), format!("{mine}{small}"));
+    let tool = world.tool();
+    let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], true);
+    let why = |base: &str, tenants: &str| {
+        let [before, after] = [&before, &after].map(|text| {
+            set(
+                &world,
+                base,
+                &[
+                    ("mine", &**text, Mode::Enforced),
+                    ("too", tenants, Mode::Enforced),
+                ],
+            )
+        });
+        let reasons = [&before, &after].map(|set| world.ask(set).unwrap().reason);
+        let [before, after] = [&before, &after].map(|set| set.slicer(Principals::Agents));
+        let too_much = before
+            .too_much_beside(&after, 256 << 10)
+            .expect("the gate counts all of it");
+        let sets = [&before, &after];
+        (
+            too_much.why(sets, &ground),
+            too_much.may_fail(sets, &ground),
+            reasons,
+        )
+    };
+    let (why_of_base, may_fail, reasons) = why(&base, "");
+    assert_eq!((why_of_base, may_fail), ([None; 2], [false; 2]));
+    assert_eq!(reasons, [ReasonCode::PolicyPermits; 2]);
+    let (why_of_tenants, may_fail, reasons) = why("", &base);
+    assert!(matches!(why_of_tenants, [None, Some(_)]), "{why_of_tenants:?}");
+    assert_eq!(may_fail, [true; 2]);
+    assert_eq!(reasons, [ReasonCode::PolicyError; 2]);
 }
