@@ -3,7 +3,7 @@
 use crate::annotations::Role;
 use crate::condition::Condition;
 use crate::context::{Facts, Principal, UserTeams};
-use crate::evaluate::{Asked, Failure, holds};
+use crate::evaluate::{Asked, Excess, Failure, holds};
 use crate::like;
 use crate::looks::{Looks, Member};
 use crate::parameters::{Parameters, Rules};
@@ -11,7 +11,7 @@ use crate::question::{Question, Unanswerable};
 use crate::set::{Contents, Presence, TenantRule, World};
 use crate::statement::Statement;
 use crate::vocabulary::{Action, Rule};
-use cedar_policy_core::evaluator::Evaluator;
+use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
 use model::AgentId;
 use std::rc::Rc;
 
@@ -88,12 +88,14 @@ impl Sums {
         }
     }
 
-    /// The sum that what counts there is held against.
-    const fn of(&self, counts: [bool; 2]) -> u64 {
+    /// The sums that what counts there is held against, in force and if everything on trial were enforced. What counts in one of them only has
+    /// that sum in both.
+    const fn of(&self, counts: [bool; 2]) -> [u64; 2] {
         match counts {
-            [true, _] => self.in_force,
-            [false, true] => self.promoted,
-            [false, false] => self.nowhere,
+            [true, true] => [self.in_force, self.promoted],
+            [true, false] => [self.in_force; 2],
+            [false, true] => [self.promoted; 2],
+            [false, false] => [self.nowhere; 2],
         }
     }
 }
@@ -255,38 +257,46 @@ impl<'s> Case<'s> {
         let evaluator = self.asked.evaluator();
         let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
         wanted
-            .map(|(rule, presence)| Evaluated {
-                statement: &rule.statement,
-                presence: *presence,
-                outcome: self.outcome(&evaluator, rule, *presence),
-            })
+            .map(|&(rule, presence)| self.evaluated(&evaluator, rule, presence))
             .collect()
     }
 
-    fn outcome(&self, evaluator: &Evaluator<'_>, rule: &Rule, presence: Presence) -> Result<bool, Failure> {
+    fn evaluated(&self, evaluator: &Evaluator<'_>, rule: &'s Rule, presence: Presence) -> Evaluated<'s> {
         let condition = rule.condition.as_ref();
-        match condition.and_then(|condition| self.excess(condition, presence)) {
-            Some(failure) => Err(failure),
-            None => holds(evaluator, condition).map_err(Failure::Cedar),
+        let excess = condition.map_or([None; 2], |condition| self.excess(condition, presence));
+        let outcome = match excess {
+            // Nobody asks what would come of it.
+            [Some(_), Some(_)] => Ok(false),
+            _ => holds(evaluator, condition),
+        };
+        Evaluated {
+            statement: &rule.statement,
+            presence,
+            outcome,
+            excess,
         }
     }
 
-    /// Why this condition is not evaluated with all others that count where it does, if there is too much of them.
-    fn excess(&self, condition: &Condition, presence: Presence) -> Option<Failure> {
+    /// Why this condition fails with all others that count where it does, if there is too much of them: in force, and if everything on trial were
+    /// enforced.
+    fn excess(&self, condition: &Condition, presence: Presence) -> [Option<Excess>; 2] {
         let counts = counts(self.known.contents, presence, &self.agent);
-        let sum = |sums: &Sums| sums.of(counts);
-        if condition.is_too_much(sum(&self.steps.conditions), sum(&self.steps.parts)) {
-            return Some(Failure::Parts);
-        }
-        if !condition.likes.are_any() {
-            return None;
-        }
-        let (steps, most) = if like::looks_at_the_ask(condition.looks) {
-            (&self.steps.asked, like::STEPS_MAX)
-        } else {
-            (&self.steps.registered, like::REGISTERED_STEPS_MAX)
-        };
-        (sum(steps) > most).then_some(Failure::Patterns)
+        let sums = |sums: &Sums| sums.of(counts);
+        let (conditions, parts) = (sums(&self.steps.conditions), sums(&self.steps.parts));
+        let steps = condition.likes.are_any().then(|| {
+            if like::looks_at_the_ask(condition.looks) {
+                (sums(&self.steps.asked), like::STEPS_MAX)
+            } else {
+                (sums(&self.steps.registered), like::REGISTERED_STEPS_MAX)
+            }
+        });
+        [0, 1].map(|world: usize| {
+            if condition.is_too_much(conditions[world], parts[world]) {
+                return Some(Excess::Parts);
+            }
+            let is_too_long = steps.is_some_and(|(steps, most)| steps[world] > most);
+            is_too_long.then_some(Excess::Patterns)
+        })
     }
 
     /// How many policies are looked at.
@@ -300,5 +310,24 @@ impl<'s> Case<'s> {
 pub(crate) struct Evaluated<'s> {
     pub(crate) statement: &'s Statement,
     pub(crate) presence: Presence,
-    pub(crate) outcome: Result<bool, Failure>,
+    /// What came of the condition.
+    outcome: Result<bool, Box<EvaluationError>>,
+    /// Why it fails all the same, if there is too much to evaluate: in force, and if everything on trial were enforced.
+    excess: [Option<Excess>; 2],
+}
+
+impl Evaluated<'_> {
+    /// Whether the condition holds in this world. If the policy counts in the other one only, it is told what comes of it there.
+    pub(crate) fn outcome(&self, world: World<'_>) -> Result<bool, Failure<'_>> {
+        let [in_force, promoted] = self.excess;
+        let excess = match world {
+            World::InForce(_) => in_force,
+            World::Promoted => promoted,
+        };
+        match (excess, &self.outcome) {
+            (Some(excess), _) => Err(Failure::Excess(excess)),
+            (None, Ok(holds)) => Ok(*holds),
+            (None, Err(error)) => Err(Failure::Cedar(error)),
+        }
+    }
 }

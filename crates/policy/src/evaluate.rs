@@ -27,10 +27,17 @@ impl Asked {
 }
 
 /// Why it is not known whether a condition holds.
-#[derive(Debug)]
-pub(crate) enum Failure {
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Failure<'e> {
     /// Cedar cannot evaluate it.
-    Cedar(Box<EvaluationError>),
+    Cedar(&'e EvaluationError),
+    /// There is too much to evaluate.
+    Excess(Excess),
+}
+
+/// What there is too much of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Excess {
     /// Its patterns could take too long with the texts of the ask.
     Patterns,
     /// There is too much of it, with the conditions of all others that the ask is about.

@@ -212,7 +212,8 @@ impl PolicySet {
             .map(|evaluated| {
                 let is_in = |ruling: &Ruling| ruling.matched.contains(&evaluated.statement.id);
                 let counts = self.contents.counts(evaluated.presence, world);
-                self.outcome(evaluated, counts && is_in(&own) && is_in(ruling))
+                let determines = counts && is_in(&own) && is_in(ruling);
+                self.outcome(evaluated, world, determines)
             })
             .collect();
         // What is enforced comes before what would take its place.
@@ -220,26 +221,23 @@ impl PolicySet {
         outcomes
     }
 
-    fn outcome(&self, evaluated: &Evaluated<'_>, determines: bool) -> PolicyOutcome {
-        let Evaluated {
-            statement,
-            presence,
-            outcome,
-        } = evaluated;
+    fn outcome(&self, evaluated: &Evaluated<'_>, world: World<'_>, determines: bool) -> PolicyOutcome {
+        let statement = evaluated.statement;
+        let outcome = evaluated.outcome(world);
         PolicyOutcome {
             id: statement.id.clone(),
             effect: match statement.notes.role {
                 Role::Forbid => "forbid",
                 Role::Permit | Role::Approval(_) | Role::Advice => "permit",
             },
-            mode: self.contents.mode(*presence).as_str(),
+            mode: self.contents.mode(evaluated.presence).as_str(),
             annotations: statement.notes.annotations(),
             outcome: match outcome {
                 Ok(true) => Outcome::Satisfied,
                 Ok(false) => Outcome::Unsatisfied,
                 Err(_) => Outcome::Failed,
             },
-            error: outcome.as_ref().err().map(said),
+            error: outcome.err().map(said),
             determines,
             place: statement.place(),
         }

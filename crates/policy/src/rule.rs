@@ -4,7 +4,7 @@
 use crate::annotations::{Notes, Role};
 use crate::approvers::Approvers;
 use crate::case::{Case, Evaluated, Known};
-use crate::evaluate::Failure;
+use crate::evaluate::{Excess, Failure};
 use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
@@ -61,8 +61,8 @@ impl PolicySet {
             let evaluated = case.evaluate(counts);
             // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there is more room for
             // all others.
-            let may_differ = |one: &Evaluated<'_>| match one.outcome {
-                Err(Failure::Parts | Failure::Patterns) => true,
+            let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
+                Err(Failure::Excess(_)) => true,
                 Err(Failure::Cedar(_)) => one.statement.notes.role == Role::Advice,
                 Ok(_) => false,
             };
@@ -275,27 +275,23 @@ impl Case<'_> {
     /// What comes of these policies in this world.
     pub(crate) fn ruling(&self, evaluated: &[Evaluated<'_>], world: World<'_>) -> Ruling {
         let mut findings = Findings::default();
-        for Evaluated {
-            statement,
-            presence,
-            outcome,
-        } in evaluated
-        {
+        for one in evaluated {
+            let statement = one.statement;
             let satisfied = (&statement.id, &*statement.notes);
-            match (outcome, &statement.notes.role) {
-                _ if !self.known.contents.counts(*presence, world) => {}
+            match (one.outcome(world), &statement.notes.role) {
+                _ if !self.known.contents.counts(one.presence, world) => {}
                 (Ok(false), _) => {}
                 (Ok(true), Role::Forbid) => findings.forbids.push(satisfied),
                 (Ok(true), Role::Approval(_)) => findings.approvals.push(satisfied),
                 (Ok(true), Role::Permit) => findings.permits.push(satisfied),
                 (Ok(true), Role::Advice) => findings.advice.push(satisfied),
-                (Err(error), role) => {
+                (Err(failure), role) => {
                     if *role != Role::Permit {
                         findings.strict_faults.push(statement.id.clone());
                     }
                     findings.faults.push(PolicyFault {
                         policy: statement.id.clone(),
-                        message: said(error).to_owned(),
+                        message: said(failure).to_owned(),
                     });
                 }
             }
@@ -410,11 +406,15 @@ fn approvers(deciding: &[Satisfied<'_>]) -> Option<Approvers> {
 }
 
 /// What went wrong, without the values that it went wrong with.
-pub(crate) fn said(failure: &Failure) -> &'static str {
+pub(crate) fn said(failure: Failure<'_>) -> &'static str {
     let error = match failure {
-        Failure::Cedar(error) => &**error,
-        Failure::Patterns => return "its patterns could take too long with texts as long as those of the ask",
-        Failure::Parts => return "it has too many parts to be evaluated with all others about the ask",
+        Failure::Cedar(error) => error,
+        Failure::Excess(Excess::Patterns) => {
+            return "its patterns could take too long with texts as long as those of the ask";
+        }
+        Failure::Excess(Excess::Parts) => {
+            return "it has too many parts to be evaluated with all others about the ask";
+        }
     };
     match error {
         EvaluationError::EntityDoesNotExist(_) => "an entity that it looks at does not exist",

@@ -1,5 +1,7 @@
 //! How rulings come about: which policy wins, what a policy sees, and what happens when one fails.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
+
 #[cfg(test)]
 #[path = "world/world.rs"]
 mod world;
@@ -665,6 +667,63 @@ fn patterns_on_trial_fail_for_the_shadow_alone() {
         (rulings.ruling.reason, rulings.shadow.unwrap().reason),
         (ReasonCode::PolicyPermits, ReasonCode::PolicyError)
     );
+}
+
+/// Holds the shadow of an ask against what the same policies say once those on trial are enforced, and hands out what is in force and the shadow.
+fn in_force_and_promoted(
+    world: &World,
+    enforced: &[TenantPolicy],
+    tried: &TenantPolicy,
+) -> [(ReasonCode, Vec<String>); 2] {
+    let compiled = |policies: &[TenantPolicy]| {
+        let base = BasePolicies::parse("").unwrap();
+        world.compile(&base, policies).unwrap()
+    };
+    let on_trial = TenantPolicy {
+        mode: Mode::Shadow,
+        ..tried.clone()
+    };
+    let set = compiled(&[enforced, &[on_trial]].concat());
+    let others = enforced.iter().filter(|policy| policy.name != tried.name);
+    let promoted: Vec<_> = others.cloned().chain([tried.clone()]).collect();
+    let promoted = world.ask(&compiled(&promoted)).unwrap();
+    let explanation = world.with_question(|question| set.explain(question)).unwrap();
+    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    assert_eq!(rulings.shadow.as_ref(), Some(&promoted));
+    assert_eq!(explanation.shadow.as_ref(), Some(&promoted));
+    assert_eq!(rulings.ruling, world.ask(&compiled(enforced)).unwrap());
+    assert_eq!(explanation.ruling, rulings.ruling);
+    [rulings.ruling, promoted].map(|ruling| {
+        let matched = ruling.matched.iter().map(ToString::to_string);
+        (ruling.reason, matched.collect())
+    })
+}
+
+#[test]
+fn a_shadow_with_fewer_patterns_fails_for_nothing_that_is_in_force() {
+    let quick = |name: &str| tenant(name, &with("forbid", "", "context.input.text like \"b*\""));
+    let slow = tenant("watch", &with("forbid", "", &patterns()));
+    let enforced = [tenant("mine", ALL), quick("small"), slow];
+    let [in_force, promoted] = in_force_and_promoted(&long(200_000), &enforced, &quick("watch"));
+    let both = ["small/it", "watch/it"].map(str::to_owned).to_vec();
+    assert_eq!(in_force, (ReasonCode::PolicyError, both));
+    assert_eq!(promoted, (ReasonCode::PolicyPermits, vec!["mine/all".to_owned()]));
+}
+
+#[test]
+fn what_is_in_force_fails_in_the_shadow_for_what_is_on_trial() {
+    let small = tenant("small", &with("forbid", "", "context.input.text like \"b*\""));
+    let enforced = [tenant("mine", ALL), small];
+    let tried = tenant("tried", &with("permit", "", &patterns()));
+    let [in_force, promoted] = in_force_and_promoted(&long(200_000), &enforced, &tried);
+    assert_eq!(in_force, (ReasonCode::PolicyPermits, vec!["mine/all".to_owned()]));
+    assert_eq!(promoted, (ReasonCode::PolicyError, vec!["small/it".to_owned()]));
+    // So it is where conditions are too long.
+    let enforced = [tenant("mine", ALL), listed("list", "1")];
+    let [in_force, promoted] = in_force_and_promoted(&World::default(), &enforced, &listed("tried", "1"));
+    assert_eq!(in_force.0, ReasonCode::PolicyPermits);
+    let both = ["list/it", "tried/it"].map(str::to_owned).to_vec();
+    assert_eq!(promoted, (ReasonCode::PolicyError, both));
 }
 
 /// A policy that forbids this rank of the source, in a list of it that takes more than half of what can be evaluated in time.

@@ -250,7 +250,7 @@ fn by_us_for_the_user(set: &PolicySet, question: &Question<'_>) -> Option<Outcom
 fn outcomes(case: &Case<'_>, counts: impl Fn(Presence) -> bool) -> Outcomes {
     let evaluated = case.evaluate(counts);
     let outcomes = evaluated.iter().map(|evaluated| {
-        let outcome = evaluated.outcome.as_ref().ok().copied();
+        let outcome = evaluated.outcome(crate::set::World::Promoted).ok();
         (evaluated.statement.id.to_string(), outcome)
     });
     outcomes.collect()
