@@ -360,6 +360,9 @@ fn id_of(name: &Name) -> AgentId {
 
 impl TestEntry {
     fn test(self, defaults: &Defaults, agents: &BTreeMap<Name, AgentEntry>) -> Result<Test, String> {
+        if let Some(why) = self.impossible() {
+            return Err(format!("the test `{}` has {why}", self.name));
+        }
         let Self { name, mut ask, .. } = self;
         let missing =
             |what: &str| format!("the test `{name}` does not say {what}, and neither do the defaults");
@@ -410,6 +413,24 @@ impl TestEntry {
             expect: self.expect,
             name,
         })
+    }
+
+    /// What no ask can be like, and would make a test that passes and says nothing.
+    fn impossible(&self) -> Option<String> {
+        let Trace { run, parent, .. } = &self.ask.trace;
+        let is_in_run = run.is_some() || parent.is_some();
+        if self.run_worst.is_some() && !is_in_run {
+            return Some("a `run_worst`, and its ask is in no run: give it a `trace.run_id`".to_owned());
+        }
+        if self.usage.budget.is_some() && self.ask.estimate.is_none() {
+            let why = "a `usage.budget`, and its ask no `estimate`: it counts against no budget, and policies see none";
+            return Some(why.to_owned());
+        }
+        let mut sources = self.ask.context.sources.keys();
+        let odd = sources.find(|pointer| !Sources::is_pointer(pointer))?;
+        Some(format!(
+            "the source `{odd}`, which is not a JSON Pointer into the parameters, such as `/base_branch`"
+        ))
     }
 }
 

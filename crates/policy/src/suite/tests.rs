@@ -191,6 +191,40 @@ fn a_whole_ask_can_be_pasted_in() {
 }
 
 #[test]
+fn what_no_ask_can_be_like_is_no_test() {
+    let test = |change: &dyn Fn(&mut Value)| {
+        let mut test = pay(1, json!({"decision": "allow"}));
+        change(&mut test);
+        suite(&tools(), &tests(&[test]))
+    };
+    let told = |change: &dyn Fn(&mut Value)| test(change).unwrap_err().to_string();
+    let estimate = || json!({"unit": "TOKENS", "amount": 5});
+    let budget = || json!({"budget": {"allocated": 100, "remaining": 10, "spent": 90}});
+    assert_eq!(
+        told(&|test| test["usage"] = budget()),
+        "the tests cannot be read: the test `pay 1` has a `usage.budget`, and its ask no `estimate`: it counts against no budget, and policies see none"
+    );
+    let estimated = test(&|test| {
+        test["usage"] = budget();
+        test["ask"]["estimate"] = estimate();
+    });
+    assert!(estimated.is_ok(), "{estimated:?}");
+    assert_eq!(
+        told(&|test| test["run_worst"] = "unknown".into()),
+        "the tests cannot be read: the test `pay 1` has a `run_worst`, and its ask is in no run: give it a `trace.run_id`"
+    );
+    let child = test(&|test| {
+        test["run_worst"] = "unknown".into();
+        test["ask"]["trace"] = json!({"parent_run_id": "run-1"});
+    });
+    assert!(child.is_ok(), "{child:?}");
+    assert_eq!(
+        told(&|test| test["ask"]["context"] = json!({"sources": {"amount": "untrusted_external"}})),
+        "the tests cannot be read: the test `pay 1` has the source `amount`, which is not a JSON Pointer into the parameters, such as `/base_branch`"
+    );
+}
+
+#[test]
 fn files_are_read_strictly() {
     let told = |tools: &Value, tests: &Value| suite(tools, tests).unwrap_err().to_string();
     let fine = || pay(1, json!({"decision": "allow"}));
