@@ -14,6 +14,7 @@ use cedar_policy_core::ast::Expr;
 use cedar_policy_symcc::{CompiledPolicySet, always_denies_asserts, implies_asserts};
 use policy::{ActionSide, Effect, Part};
 use std::collections::BTreeSet;
+use std::iter;
 
 /// The most forbids of which those are picked out that shadow a permit: each costs a question.
 const FORBIDS_MAX: usize = 32;
@@ -77,7 +78,7 @@ pub(crate) async fn find(
     }
     if is_whole {
         for number in hunt.perhaps_shadowed() {
-            let shadowed = hunt.shadowed(number).await;
+            let shadowed = hunt.shadowed(number, users).await;
             hunt.note(shadowed);
         }
     }
@@ -234,39 +235,73 @@ impl<'s> Hunt<'_, '_, 's> {
         old.into_iter().chain(new).collect()
     }
 
-    /// Whether forbids deny everything that this permit permits, and which.
-    async fn shadowed(&mut self, number: usize) -> Result<Option<Finding>, Open> {
+    /// Whether forbids deny everything that this permit permits, to agents and to users, and which.
+    async fn shadowed(&mut self, number: usize, users: &Crowd<'_, '_>) -> Result<Option<Finding>, Open> {
+        let id = self.pair.after.id(number);
+        let (pair, kinds) = (self.pair, self.kinds);
+        let Some(mut by) = self.shadow(pair, kinds, number).await? else {
+            return Ok(None);
+        };
+        // Where no agent satisfies it, nothing is in a shadow.
+        if by.is_empty() {
+            return Ok(None);
+        }
+        let theirs = &users.pair.after;
+        for number in theirs.all().filter(|number| theirs.id(*number) == id) {
+            if !users.is_whole {
+                return Err(Open::NoTimeLeft);
+            }
+            if self.is_about_more(number, users)? {
+                return Ok(None);
+            }
+            match self.shadow(users.pair, &users.kinds, number).await? {
+                Some(more) => by.extend(more),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Finding::Shadowed {
+            policy: id.to_string(),
+            by: by.into_iter().collect(),
+        }))
+    }
+
+    /// Whether this policy is about users who ask for what the difference between the sets, for users, is not about. What it permits to them was not
+    /// looked at.
+    fn is_about_more(&self, number: usize, users: &Crowd<'_, '_>) -> Result<bool, Open> {
+        for ground in grounds(self.sets.registry) {
+            self.session.check()?;
+            let slice = users.pair.after.slice(iter::once(number), &ground);
+            if !slice.is_empty() && !users.pair.is_about(&ground) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// The forbids that deny everything that this permit permits in these kinds; `None` if something gets through.
+    async fn shadow<'p>(
+        &mut self,
+        pair: &Pair<'p>,
+        kinds: &Kinds<'_, 'p>,
+        number: usize,
+    ) -> Result<Option<BTreeSet<String>>, Open> {
         let mut by = BTreeSet::new();
-        let mut matches = false;
-        for (kind, prepared) in self.kinds {
-            let Some(permit) = self.pair.after.part(&kind.after, number) else {
-                continue;
-            };
+        for (_, prepared, permit) in about(pair, kinds, number) {
             let single = prepared.satisfying(&permit)?;
-            if self
-                .session
-                .find(&always_denies_asserts(&single))
-                .await?
-                .is_none()
-            {
+            let satisfying = self.session.find(&always_denies_asserts(&single)).await?;
+            if satisfying.is_none() {
                 continue;
             }
-            matches = true;
-            let forbids = prepared
-                .after()
-                .iter()
-                .filter(|part| part.effect == Effect::Forbid);
-            let mut forbids: Vec<_> = forbids.cloned().collect();
+            let after = prepared.after().iter();
+            let forbids = after.filter(|part| part.effect == Effect::Forbid).cloned();
+            let forbids: Vec<_> = forbids.collect();
             if !self.denied(prepared, &permit, &forbids).await? {
                 return Ok(None);
             }
-            forbids = self.needed(prepared, &permit, forbids).await?;
-            by.extend(forbids.iter().map(|forbid| forbid.id.to_string()));
+            let needed = self.needed(prepared, &permit, forbids).await?;
+            by.extend(needed.iter().map(|forbid| forbid.id.to_string()));
         }
-        Ok(matches.then(|| Finding::Shadowed {
-            policy: self.pair.after.id(number).to_string(),
-            by: by.into_iter().collect(),
-        }))
+        Ok(Some(by))
     }
 
     /// Whether these forbids deny whatever this permit permits.

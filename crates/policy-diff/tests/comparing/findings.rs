@@ -63,6 +63,27 @@ async fn a_permit_that_forbids_deny_together_is_found_with_those_that_it_takes()
     );
 }
 
+/// What forbids it to agents alone leaves it to the users for whom agents of others act.
+#[tokio::test]
+async fn a_permit_that_users_need_is_in_the_shadow_of_no_forbid_about_agents() {
+    let desk = Desk::bare();
+    let refund = "action == Action::\"payments/refund\", resource";
+    let agents = format!("@id(\"a\") permit (principal is Agent, {refund});");
+    let permit = format!("@id(\"p\") permit (principal in Team::\"payroll\", {refund});");
+    let forbid = |principal: &str| {
+        format!("@id(\"f\") forbid ({principal}, {refund}) when {{ principal in Team::\"payroll\" }};")
+    };
+    let shadowed = [json!({"kind": "shadowed", "policy": "mine/p", "by": ["mine/f"]})];
+    for (principal, expected) in [("principal is Agent", &[][..]), ("principal", &shadowed[..])] {
+        let forbid = forbid(principal);
+        // The permit is as new as the forbid, or was there before.
+        for before in [agents.clone(), format!("{agents}{permit}")] {
+            let report = desk.compare(&before, &format!("{agents}{permit}{forbid}")).await;
+            assert_eq!(told(&report), expected, "{principal}");
+        }
+    }
+}
+
 /// The forbid is new and the permit is not; and a permit that is about another action as well is not in its shadow.
 #[tokio::test]
 async fn a_new_forbid_shadows_a_permit_that_was_there_before() {
