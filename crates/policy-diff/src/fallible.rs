@@ -2,7 +2,7 @@
 //!
 //! Strict validation leaves few ways to fail: integers that overflow, times that leave their range, and entities that are
 //! not there. Only the last is out of a solver's sight: to Cedar's formulas an agent that a policy names always exists,
-//! and to an ask of another agent it does not.
+//! and to an ask of another agent it does not. So it is with the groups of an action that a policy names.
 
 use cedar_policy_core::ast::{BinaryOp, EntityUID, Expr, ExprKind, Literal, UnaryOp};
 use policy::Effect;
@@ -48,6 +48,11 @@ pub(crate) fn obstacle(effect: Effect, condition: &Expr) -> Option<&'static str>
     if condition.subexpressions().any(looks_into_a_named_agent) {
         return Some("looks at facts of an agent that it names, who is not there when another one asks");
     }
+    if condition.subexpressions().any(looks_at_groups_of_a_named_action) {
+        return Some(
+            "asks for the groups of an action that it names, which are known only of the one that is asked for",
+        );
+    }
     if effect == Effect::Advise && can_fail(condition) {
         return Some("is advice that can fail, which depends on the parameters of an ask in full");
     }
@@ -62,6 +67,32 @@ fn looks_into_a_named_agent(part: &Expr) -> bool {
     };
     expr.subexpressions().any(|inner| match inner.expr_kind() {
         ExprKind::Lit(Literal::EntityUID(uid)) => is_agent(uid),
+        _ => false,
+    })
+}
+
+fn looks_at_groups_of_a_named_action(part: &Expr) -> bool {
+    let ExprKind::BinaryApp {
+        op: BinaryOp::In,
+        arg1,
+        ..
+    } = part.expr_kind()
+    else {
+        return false;
+    };
+    may_be_named_action(arg1)
+}
+
+/// Whether it may be an action that it names. One that only the test of an `if` names is none.
+fn may_be_named_action(expression: &Expr) -> bool {
+    if let ExprKind::If {
+        then_expr, else_expr, ..
+    } = expression.expr_kind()
+    {
+        return may_be_named_action(then_expr) || may_be_named_action(else_expr);
+    }
+    expression.subexpressions().any(|inner| match inner.expr_kind() {
+        ExprKind::Lit(Literal::EntityUID(uid)) => uid.entity_type().is_action(),
         _ => false,
     })
 }

@@ -3,13 +3,13 @@
 //! Cedar validates every policy against every action. Here a policy meets only the actions that its scope admits, and one
 //! of them where it looks at nothing in which they differ: that is the same and takes a thousandth of the time.
 
-use crate::diagnostics::{Diagnostic, Severity};
+use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::facts::{self, TYPES};
 use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
 use crate::statement::Statement;
 use cedar_policy::Schema;
-use cedar_policy_core::ast::{ActionConstraint, EntityUID};
+use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal};
 use cedar_policy_core::validator::typecheck::{PolicyCheck, Typechecker};
 use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::{
@@ -54,7 +54,8 @@ pub(crate) struct Validator<'s> {
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) errors: Vec<Diagnostic>,
-    /// Why nobody puts it in force: it can never match, is wrong for users only, or tests for what nothing has. It keeps nothing from starting.
+    /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, or asks for groups that are not known. It
+    /// keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
@@ -140,6 +141,7 @@ impl<'s> Validator<'s> {
         }
         let tests = self.tests(parsed, &asks, admitted.is_empty());
         unfit.extend(tests.undeclared);
+        unfit.extend(groups_of_named_actions(parsed));
         Verdict {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),
@@ -303,6 +305,36 @@ impl Idle {
             Severity::Error => (severity, found),
             Severity::Warning => (severity, found.into_warning()),
         }
+    }
+}
+
+/// The places where a policy asks in which groups an action is that it names. These are known of the action that is asked for only, so it is in none.
+/// Types tell otherwise: they are those of the registry.
+fn groups_of_named_actions(parsed: &Parsed) -> Vec<Diagnostic> {
+    let Some(conditions) = parsed.template.non_scope_constraints() else {
+        return Vec::new();
+    };
+    let asks = conditions.subexpressions().filter(|part| match part.expr_kind() {
+        ExprKind::BinaryApp { op, arg1, .. } => *op == BinaryOp::In && may_be_named_action(arg1),
+        _ => false,
+    });
+    let told = asks.take(UNDECLARED_TOLD_MAX).map(|part| {
+        let message = "the groups of an action are known only of the one that is asked for, and not of one that the policy names";
+        let found = Diagnostic::error(message)
+            .with_help("write `action in …`, or leave out the action that is named")
+            .about(&parsed.statement.id);
+        found.at(Place::of_loc(part.source_loc()))
+    });
+    told.collect()
+}
+
+fn may_be_named_action(expression: &Expr) -> bool {
+    match expression.expr_kind() {
+        ExprKind::Lit(Literal::EntityUID(uid)) => *uid.entity_type() == TYPES.action,
+        ExprKind::If {
+            then_expr, else_expr, ..
+        } => may_be_named_action(then_expr) || may_be_named_action(else_expr),
+        _ => false,
     }
 }
 

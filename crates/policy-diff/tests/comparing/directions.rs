@@ -413,6 +413,17 @@ async fn patterns_that_both_sets_have_stand_in_no_proofs_way() {
     assert!(report.proof.complete);
 }
 
+/// It is not asked for its groups.
+#[tokio::test]
+async fn an_action_that_only_the_test_of_an_if_names_is_compared() {
+    let desk = Desk::bare();
+    let condition =
+        "(if action == Action::\"payments/refund\" then principal else principal) in Team::\"ops\"";
+    let report = desk.compare("", &refund(condition)).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+    assert_eq!(verdicts(&report.allows_more), [["deny", "allow"]]);
+}
+
 #[tokio::test]
 async fn a_canary_allows_more_for_its_agents_and_a_shadow_for_nobody() {
     let desk = Desk::bare();
@@ -472,6 +483,10 @@ async fn what_cannot_be_translated_is_unknown_and_never_no() {
         (
             "Agent::\"agt_070w3ge1r70w3ge1r70w3ge1r7\" has owner",
             "who is not there",
+        ),
+        (
+            "Action::\"github/merge\" in Action::\"mutate\" || context.sensitive",
+            "groups of an action that it names",
         ),
     ] {
         let report = desk.compare("", &refund(condition)).await;

@@ -445,3 +445,29 @@ fn what_cedar_places_nowhere_is_about_the_whole_policy() {
     assert_eq!((place.line, place.column), (2, 1));
     assert!(error.message.contains("empty set"), "{error}");
 }
+
+#[test]
+fn the_groups_of_an_action_that_a_policy_names_are_not_asked_for() {
+    let told = |condition: &str| {
+        let text = format!("@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};");
+        let unfit = by_us(&text).unfit;
+        let told = unfit
+            .iter()
+            .filter(|found| found.message.contains("groups of an action"));
+        let columns = told.map(|found| found.place.unwrap().column);
+        columns.collect::<Vec<_>>()
+    };
+    let named = "Action::\"github/put\" in Action::\"mutate\"";
+    let column = "@id(\"a\") forbid (principal, action, resource) when { ".len() + 1;
+    assert_eq!(told(named), [column]);
+    let chosen = "(if context.sensitive then action else Action::\"github/put\") in [Action::\"mutate\"]";
+    assert_eq!(told(chosen).len(), 1);
+    for fine in [
+        "action in Action::\"mutate\"",
+        "action in [Action::\"github/put\", Action::\"read\"]",
+        "action == Action::\"github/put\"",
+        "(if action == Action::\"github/put\" then principal else principal) in Team::\"t\"",
+    ] {
+        assert!(told(fine).is_empty(), "{fine}");
+    }
+}
