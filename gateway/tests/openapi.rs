@@ -134,6 +134,26 @@ fn a_400_may_be_for_a_parameter_of_a_read_and_for_a_tenant_that_is_not_named() {
     );
 }
 
+/// Who asks, and in whose name, is found out before it is looked at which route it is, and so is whether there is room for a signed request.
+#[test]
+fn too_deep_a_chain_and_want_of_room_may_be_met_at_every_route_with_a_credential() {
+    let contract = contract();
+    let mut count = 0;
+    for route in routes() {
+        if route.access == Access::Public {
+            continue;
+        }
+        let operation = &contract["paths"][route.template()][route.method.to_lowercase()];
+        for (status, code) in [("400", Code::DelegationTooDeep), ("503", Code::Overloaded)] {
+            let codes = codes(&contract, operation.as_object().unwrap(), status);
+            let what = format!("{} {}: {codes:?}", route.method, route.path);
+            assert!(codes.contains(code.as_str()), "{what}");
+        }
+        count += 1;
+    }
+    assert!(count > 100, "only {count} routes were looked at");
+}
+
 #[test]
 fn every_reference_leads_somewhere() {
     let contract = contract();
