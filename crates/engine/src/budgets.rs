@@ -56,7 +56,7 @@ pub struct FoundBudgets {
     pub links: Vec<(TenantId, RunLink)>,
     /// Answers that were given.
     pub replies: Vec<ReplyRow>,
-    /// Of the tenants none of whose budgets is among these, those that have one.
+    /// Tenants that have a budget that is not closed. Those that have one in `budgets` need not be here.
     pub budgeted: Vec<TenantId>,
 }
 

@@ -561,8 +561,8 @@ pub fn keeps_runs(tenant: &TenantSnapshot) -> bool {
     tenant.directory.tenant.settings.run_taint != TaintRule::Off || tenant.policies.looks_at_runs()
 }
 
-/// The run that an ask shows what it has seen, and the one that it says started that. A call that names only who started it is shown to that one: it
-/// is of the same family.
+/// The run of an ask ([`Ask::run`]), for what runs have seen, and its parent. If only `parent_run_id` is given, that is the
+/// run, and its parent is not named.
 pub fn run_and_parent(ask: &Ask) -> Option<(&Name, Option<&Name>)> {
     match (&ask.run_id, &ask.parent_run_id) {
         (Some(run), parent) => Some((run, parent.as_ref())),

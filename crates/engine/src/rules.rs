@@ -256,8 +256,8 @@ impl Watch {
         self.looks.retain(|name, _| is_there(name));
     }
 
-    /// Whom this rule can be due for, and the first of the entries that make it so: of whom there is news, for whom it was due before,
-    /// and everybody where it is not what it was.
+    /// The subjects that this rule is to be looked at for, each with the first entry that its evidence may end with: those with new entries,
+    /// with the first of these; those that it was due for at the last look, with 0; and if it is new or has changed since, all that have entries, with 0.
     fn open(&self, rule: &Rule) -> BTreeMap<Subject, u64> {
         let version = self.version(rule);
         let look = self.looks.get(&rule.name).filter(|look| look.version == version);

@@ -194,8 +194,8 @@ impl<'s> Hunt<'_, '_, 's> {
         Ok(false)
     }
 
-    /// The permits that the candidate could have put into the shadow: those that it adds, and if it adds a forbid, those
-    /// that are about nothing but actions that it is about.
+    /// The tenant's permits that forbids may override altogether because of the change: each that the candidate adds, and, if it adds a
+    /// forbid, each older one that applies to no action but those that the change is about.
     fn perhaps_shadowed(&mut self) -> BTreeSet<usize> {
         let (pair, mut permits) = (self.pair, BTreeSet::new());
         let is_permit = |part: &Part<'_>| matches!(part.effect, Effect::Permit | Effect::RequireApproval);

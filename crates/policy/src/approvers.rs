@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many policies are named of which nobody can do what they want. A set may have many that want the same.
 const TOLD_MAX: usize = 64;
 
-/// Who has to approve. A policy that names a group wants so many of that group; one that names none wants so many people, and of each group
-/// that others name so many.
+/// Who has to approve. A policy that names a group wants its quorum from that group. One that names none wants its quorum from anybody, and
+/// where other policies name groups, from each of those groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approvers {
     /// The largest quorum of the policies that name no group; none if all do.

@@ -92,7 +92,7 @@ fn any(conditions: impl IntoIterator<Item = Expr>) -> Expr {
         .unwrap_or(Expr::val(false))
 }
 
-/// Written so that what `one` says is there may be looked at in `other`.
+/// `if one then other else true`, and not `!one || other`: Cedar's validator then knows in `other` that what `one` tests for is there.
 fn implies(one: Expr, other: Expr) -> Expr {
     Expr::ite(one, other, Expr::val(true))
 }

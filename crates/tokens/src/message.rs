@@ -20,8 +20,8 @@ use base::Component;
 pub const SIGNATURE_AGE_SECONDS_MAX: i64 = 300;
 /// How far the clocks of sender and receiver may differ, in seconds.
 pub const SIGNATURE_LEEWAY_SECONDS: i64 = crate::token::LEEWAY_SECONDS;
-/// Headers that decide what is done, or how often: a signature covers each of them that the request has. Whoever adds one to a request
-/// that was signed without it adds what is not covered, and whoever takes one away takes what is.
+/// Headers that decide what is done, or how often. A signature has to cover each of these that the request has; otherwise a proxy could add or
+/// remove one unnoticed.
 const DECIDING_HEADERS: [&str; 2] = ["countersign-tenant", "idempotency-key"];
 
 /// A request as its receiver got it.

@@ -114,8 +114,8 @@ struct Asks {
 }
 
 impl Asks {
-    /// Whether many were refused, and at least as many as found a place. Who asks for little more than there is must not be taken for a flood: the lane
-    /// for those answers less than the whole gateway, so who is in it would be refused what keeps it there
+    /// Whether many were refused, and at least as many as found a place. A tenant that asks for a little more than there is room for is no flood:
+    /// the lane for floods answers less than the whole gateway, so a tenant in it is refused more, and this one would never leave it
     /// (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
     const fn are_a_flood(&self) -> bool {
         self.refused >= REFUSED_MANY && self.refused >= self.let_in

@@ -120,8 +120,8 @@ impl Item {
     }
 }
 
-/// The answers that there are, and for the other asks what kept them from having one. Where none was answered it is that of the request:
-/// nothing was recorded.
+/// The answers that there are; asks without one get `fault`. If there are such asks and none was answered, `fault` is the answer to the whole
+/// request: nothing was recorded.
 fn answered_so_far(items: Vec<Item>, fault: &Refusal) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
     let is_answered = |item: &Item| matches!(item.answer, Some(Ok(_)));
     let is_missing = |item: &Item| item.answer.is_none();

@@ -30,8 +30,8 @@ pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
 }
 
 impl Judging<'_> {
-    /// What goes with a decision so that what it costs is held when it is recorded: nothing unless it is an allow. An ask that is only
-    /// observed holds nothing.
+    /// The hold that is made when the decision is recorded, with what its records are made of. `None` unless it is an enforced allow with an
+    /// estimate.
     pub(super) fn costed(
         &self,
         id: DecisionId,

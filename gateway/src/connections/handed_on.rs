@@ -37,7 +37,7 @@ pub(super) struct Begun {
     pub(super) head_at: Option<Instant>,
 }
 
-/// Serves the rest of a connection of which so much has been read. When the gateway stops, what has begun is answered.
+/// Serves the rest of a connection of which so much has been read. When the gateway stops, a request whose head has come is answered.
 /// Whoever is refused again and again waits for its turn before the next request is answered.
 pub(super) async fn serve<S>(
     begun: Begun,
@@ -85,7 +85,7 @@ async fn stand_in_line(turns: &Turns, request: &mut Request<Body>) {
     turns.wait().await;
 }
 
-/// Has each request on a stream answered. When told to stop, what has begun is answered.
+/// Has each request on a stream answered. When told to stop, a request whose head has come is answered; one whose head has come in part only may be dropped.
 pub(super) async fn answer_all<S, A, R>(
     stream: S,
     answer: A,
@@ -115,7 +115,7 @@ pub(super) async fn answer_all<S, A, R>(
     let stream = TokioIo::new(WrittenFirst::new(stream));
     let mut connection = pin!(http.serve_connection(stream, answer));
     let served = tokio::select! {
-        // First, so that a request of which something was read has begun before it is told to stop.
+        // First, so that a request whose head is there has begun before it is told to stop.
         biased;
         served = connection.as_mut() => served,
         () = stopped => {

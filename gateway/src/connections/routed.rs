@@ -12,7 +12,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tower::Service;
 
-/// Serves whoever connects until told to stop. Then whoever is silent is let go, and whatever has begun is answered.
+/// Serves whoever connects until told to stop. Then whoever is silent is let go, and a request whose head has come is answered.
 pub async fn serve_router<L: Listener>(mut listener: L, router: Router, stop: impl Future<Output = ()>) {
     let connections = places::places_max();
     let room = Arc::new(Semaphore::new(connections));

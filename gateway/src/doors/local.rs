@@ -39,7 +39,7 @@ impl Listener for LocalListener {
     }
 }
 
-/// A connection. What reads from it and what writes to it are one task.
+/// A connection. One task reads from it and writes to it, so when it is registered anew, waking that task is enough.
 pub(super) struct LocalStream {
     /// None only after it could not be registered anew. Nothing comes of it then.
     stream: Option<AsyncFd<UnixStream>>,

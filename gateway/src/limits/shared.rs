@@ -3,7 +3,8 @@
 //!
 //! What all of them admit together is never more than the bucket is refilled with, because a token is in the store or with one gateway,
 //! and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it is lent, so a burst can be larger than
-//! the bucket by what its gateways have left. What lies about unused is given back, so that it is there for the others.
+//! the bucket by what its gateways have left. Tokens that were lent and lie unused for `IDLE_MAX` are given back to the store, for the other
+//! gateways.
 
 use super::to_the_end::ToTheEnd;
 use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};

@@ -54,8 +54,8 @@ fn is_used_up(wanted: &WantedReservations, found: &[(TenantId, Reservation)]) ->
     found.len() >= limit && found.iter().filter(has_ended).count() >= limit
 }
 
-/// Reads of tenants of which less than a share was found. Those that fill a read are left out of the next one, so what one of them has
-/// costs the others one read, and not one each.
+/// Reads more for the tenants of which less than a share was found. A tenant that has got its share is left out of the next read, so one with
+/// many overdue reservations costs two more reads at most, and not one for each other tenant.
 async fn read_of_each(
     turn: &mut dyn Turn,
     tenants: &[TenantId],

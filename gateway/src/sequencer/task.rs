@@ -118,7 +118,7 @@ enum Failure {
 }
 
 impl Task {
-    /// One that works with these parts, and says how it fares where this handle looks.
+    /// A task that works with these parts. Through `handle` others see its health, its load and how long its commits take.
     pub(super) fn new(handle: &Sequencer, parts: Parts) -> Self {
         Self {
             healthy: Arc::clone(&handle.healthy),

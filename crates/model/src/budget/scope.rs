@@ -142,7 +142,7 @@ impl Subject {
         }
     }
 
-    /// The run that it is of. A call that names only who started it is of that one.
+    /// The run that it is part of: `run_id`, or, if only `parent_run_id` is given, that one.
     pub fn run(&self) -> Option<&Name> {
         self.run_id.as_ref().or(self.parent_run_id.as_ref())
     }

@@ -402,7 +402,7 @@ impl TestEntry {
             sources: Sources::new(std::mem::take(&mut ask.context.sources)),
             context: ask.context,
             user: ask.user.map(|user| user.id),
-            // What names only who started it counts as one of that run.
+            // If only a parent is given, it is part of that run.
             run: ask.trace.run.or(ask.trace.parent),
             run_worst: self.run_worst,
             usage: Usage {
