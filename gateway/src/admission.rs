@@ -3,9 +3,10 @@
 
 mod room;
 
+use crate::locks::lock;
 use model::TenantId;
 use room::Room;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// The door of the gateway for asks.
@@ -135,10 +136,6 @@ impl Drop for Permit {
             None => room.decline(self.tenant, self.since),
         }
     }
-}
-
-fn lock(room: &Mutex<Room>) -> MutexGuard<'_, Room> {
-    room.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

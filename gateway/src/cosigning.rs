@@ -9,6 +9,7 @@ mod kept;
 mod round;
 
 use crate::http::{Code, Refusal};
+use crate::locks::lock;
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::watch::Watch;
@@ -18,7 +19,7 @@ use ledger::{Checkpoint, MalformedKey, NoteSignature, SignatureKind, SigningKey,
 use model::{Clock, TenantId};
 use std::fmt;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 use store::Store;
 
@@ -263,7 +264,7 @@ impl Cosigning {
     }
 
     fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// Stops the gateway for good.

@@ -13,6 +13,7 @@
 mod changes;
 mod loaders;
 
+use crate::locks::lock;
 use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
@@ -25,7 +26,7 @@ use policy::Compiler;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::error::Error;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 use store::{ChangedTenant, Store, StoreError};
 use tokio::sync::Notify;
@@ -251,7 +252,7 @@ impl Following {
     /// Notes which database a look has found, and says so where it is another one than the look before has found: other gateways may have made
     /// chains longer again there before this one sees what is missing.
     fn note_found(&self, incarnation: &str) {
-        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found = lock(&self.found);
         if *found != incarnation {
             tracing::warn!(
                 "another database has taken over, or its server was started again: what was only remembered is forgotten, and asks that are under way get 503 once"
@@ -460,19 +461,19 @@ impl Following {
     }
 
     fn incarnation(&self) -> MutexGuard<'_, String> {
-        self.incarnation.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.incarnation)
     }
 
     fn in_hand(&self) -> MutexGuard<'_, InHand> {
-        self.in_hand.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.in_hand)
     }
 
     fn failed(&self) -> MutexGuard<'_, BTreeMap<TenantId, Instant>> {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failed)
     }
 
     fn failing(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
-        self.failing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.failing)
     }
 
     /// Notes whether this gateway serves with other base policies than were last put in force on any.

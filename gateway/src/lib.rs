@@ -50,6 +50,7 @@ pub mod jobs;
 pub mod limits;
 pub mod line;
 pub mod live;
+mod locks;
 pub mod look;
 pub mod metrics;
 pub mod observations;

@@ -9,10 +9,11 @@
 //! agents and its people are as two tenants there: who has to stop an agent does not wait behind it.
 
 use crate::http::{Code, Refusal};
+use crate::locks::lock;
 use crate::party::Party;
 use axum::http::{HeaderValue, header};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -130,7 +131,7 @@ impl Line {
     }
 
     fn of_party(&self, party: Party) -> OfParty {
-        let mut parties = self.parties.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut parties = lock(&self.parties);
         let of_party = parties.entry(party).or_insert_with(|| OfParty {
             in_line: Arc::new(Semaphore::new(self.at_once)),
             waiting: Arc::new(Semaphore::new(self.waiting_max)),

@@ -9,10 +9,11 @@
 mod page;
 pub mod stream;
 
+use crate::locks::lock;
 use model::TenantId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::Advance;
 use tokio::sync::watch;
@@ -125,7 +126,7 @@ impl Live {
     }
 
     fn lock(&self) -> MutexGuard<'_, Chains> {
-        self.chains.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.chains)
     }
 }
 

@@ -6,6 +6,7 @@
 //! blocks all over the heap, each of which had left every cache of the processor when its turn came to be freed and used again
 //! (docs/decisions/0063-answers-copied-into-buffers.md).
 
+use crate::locks::lock;
 use bytes::Bytes;
 use canon::Digest;
 use model::{AgentId, TenantId, Verdict};
@@ -14,7 +15,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::mem;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use store::RequestKey;
 
 /// Parts, each with a lock of its own. A key is always in the same one.
@@ -115,7 +116,7 @@ impl Replays {
     pub fn forget_all(&self) {
         self.forgotten.fetch_add(1, Ordering::Relaxed);
         for part in &self.parts {
-            *part.lock().unwrap_or_else(PoisonError::into_inner) = Part::default();
+            *lock(part) = Part::default();
         }
     }
 
@@ -142,7 +143,7 @@ impl Replays {
 
     fn part(&self, hash: u64) -> MutexGuard<'_, Part> {
         let place = usize::try_from(hash % PARTS as u64).expect("it is less than the number of parts");
-        self.parts[place].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.parts[place])
     }
 }
 

@@ -10,12 +10,13 @@ mod progress;
 use crate::behind::Behind;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
+use crate::locks::lock;
 use crate::records::audit::Fault;
 use model::TenantId;
 use progress::Progress;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeInclusive};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 use tokio::time::timeout;
 
@@ -157,11 +158,11 @@ impl Watch {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<TenantId, Known>> {
-        self.faults.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.faults)
     }
 
     fn lock_suspects(&self) -> MutexGuard<'_, BTreeMap<TenantId, u64>> {
-        self.suspects.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.suspects)
     }
 }
 

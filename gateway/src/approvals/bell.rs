@@ -3,10 +3,11 @@
 //! It rings for changes of this gateway. What others change is seen by looking now and then. Nothing rests on it: who
 //! does not hear it is only slower.
 
+use crate::locks::lock;
 use model::TenantId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -95,7 +96,7 @@ impl Bell {
     }
 
     fn waiting(&self) -> MutexGuard<'_, Waiting> {
-        self.0.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.waiting)
     }
 }
 

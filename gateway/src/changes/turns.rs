@@ -10,9 +10,10 @@
 //! of it takes long: nobody keeps a freeze away by changing much.
 
 use crate::http::Refusal;
+use crate::locks::lock;
 use model::TenantId;
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
 
 /// How many wait for a turn in a tenant: as many as changes wait to be recorded. Each has what it was sent in memory.
@@ -95,7 +96,7 @@ impl Turns {
     }
 
     fn lane(&self, tenant: TenantId, order: Order) -> Lane {
-        let mut lanes = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lanes = lock(&self.tenants);
         lanes.entry((tenant, order)).or_default().clone()
     }
 

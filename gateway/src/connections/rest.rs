@@ -4,12 +4,13 @@
 //! over. So what has come of it is read and forgotten. Where that is not all of it, the answer says that the connection ends with it (RFC 9112,
 //! section 9.6): the rest is not waited for.
 
+use crate::locks::lock;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::http::{HeaderValue, Request, Response, Version, header};
 use futures_util::{FutureExt, StreamExt};
 use hyper::body::{Frame, Incoming, SizeHint};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
 /// So many pieces are read of what is left. Nearly every body that has come has no more of them, and whoever sends more than that is not worth it.
@@ -69,7 +70,7 @@ impl Rest {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, Inside> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// Reads what has come. Says whether that is the end of it.

@@ -5,7 +5,8 @@
 //! the other was refused stands in a line of its own before it is read again. The runtime does everything else that is ready between two
 //! rounds; where there is nothing else, one follows the other, and nobody waits for anything but the processor.
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use crate::locks::lock;
+use std::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 
 /// How many connections are read in a round. The runtime looks for what has come after some 60 tasks, so this is about an eighth of what it does
@@ -74,7 +75,7 @@ impl Turns {
     }
 
     fn lock(&self) -> MutexGuard<'_, usize> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

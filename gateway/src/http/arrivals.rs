@@ -7,10 +7,11 @@
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};
+use crate::locks::lock;
 use crate::party::Party;
 use axum::http::{HeaderValue, header};
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// There is room for so many of the largest bodies: 64 MiB, unless bodies may be longer than a set of policies.
 const LARGEST_MAX: usize = 16;
@@ -66,7 +67,7 @@ impl Arrivals {
     }
 
     fn lock(&self) -> MutexGuard<'_, Room> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::{Asking, IfEnough, Lacking, Level, Owner, Remaining, refusal_of_last};
 use crate::http::Refusal;
+use crate::locks::lock;
 use model::{Agent, Bucket, Tenant, Timestamp};
 use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Buckets in memory before the full ones among them are looked for and forgotten.
 const SWEEP_AT_LEAST: usize = 4_096;
@@ -93,14 +94,14 @@ impl Local {
     }
 
     pub(super) fn remaining(&self, owner: &Owner, size: Bucket, now: Timestamp) -> Remaining {
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = lock(&self.levels);
         Remaining::of(&levels.now(owner, size, now), now)
     }
 
     /// Forgets buckets that are full again, and returns how many. Asks do it only while there are more and more of them, so it is to
     /// be called every now and then.
     pub fn forget_full(&self, now: Timestamp) -> usize {
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = lock(&self.levels);
         let before = levels.known.len();
         levels.forget_full(now);
         before - levels.known.len()
@@ -111,7 +112,7 @@ impl Local {
         if buckets.peek().is_none() {
             return Ok(());
         }
-        let mut levels = self.levels.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut levels = lock(&self.levels);
         let (mut taken, mut lacking) = (Vec::with_capacity(2), Vec::new());
         for (owner, size) in buckets {
             let mut level = levels.now(&owner, size, now);

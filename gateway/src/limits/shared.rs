@@ -9,10 +9,11 @@
 use super::to_the_end::ToTheEnd;
 use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};
 use crate::http::Refusal;
+use crate::locks::lock;
 use model::{Bucket, Tenant, TenantId, Timestamp};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::{BucketKey, Lease, Store, StoreError, Wanted};
 
@@ -104,7 +105,7 @@ impl Shared {
 
     /// Whether all of these buckets have enough here; if not, nothing is taken.
     pub(super) fn pass(&self, wanted: &[Want], if_enough: IfEnough) -> Tokens {
-        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stocks = lock(&self.stocks);
         let short = |want: &&Want| tokens(&stocks, want) < want.cost;
         let missing: Vec<Want> = wanted.iter().filter(short).cloned().collect();
         if !missing.is_empty() {
@@ -155,7 +156,7 @@ impl Shared {
     async fn lend(self: &Arc<Self>, want: &Want) -> Result<Option<Lease>, StoreError> {
         let door = Arc::clone(&self.doors[self.door(&want.owner)]);
         let one_at_a_time = door.lock_owned().await;
-        let there = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+        let there = tokens(&lock(&self.stocks), want);
         if there >= want.cost {
             return Ok(None);
         }
@@ -192,14 +193,14 @@ impl Shared {
             lease,
             asked,
         };
-        let mut known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.empty);
         known.insert(want.owner.clone(), empty);
         Ok(Some(lease))
     }
 
     /// What the store has said a moment ago of a bucket that has too few tokens.
     fn known_empty(&self, want: &Want, missing: u32) -> Option<Empty> {
-        let known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = lock(&self.empty);
         let empty = known.get(&want.owner).copied();
         empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
@@ -217,7 +218,7 @@ impl Shared {
     /// How many tokens a bucket has: in the store, and lent to this gateway. Nothing is written for that.
     async fn left(&self, want: &Want) -> Result<f64, StoreError> {
         let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
-        let here = tokens(&self.stocks.lock().unwrap_or_else(PoisonError::into_inner), want);
+        let here = tokens(&lock(&self.stocks), want);
         Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
     }
 
@@ -225,7 +226,7 @@ impl Shared {
     pub(super) async fn give_back_idle(&self) -> Result<(), StoreError> {
         self.forget_empty();
         let idle: Vec<(Owner, Stock)> = {
-            let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut stocks = lock(&self.stocks);
             stocks
                 .extract_if(|_, stock| stock.used.elapsed() >= IDLE_MAX)
                 .collect()
@@ -244,13 +245,13 @@ impl Shared {
 
     /// Forgets what was said of buckets that are to be asked again by now.
     fn forget_empty(&self) {
-        let mut known = self.empty.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = lock(&self.empty);
         known.retain(|_, empty| empty.holds());
     }
 
     /// Keeps what was to be given back, beside what was lent meanwhile.
     fn take_back(&self, kept: impl Iterator<Item = (Owner, Stock)>) {
-        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stocks = lock(&self.stocks);
         for (owner, stock) in kept {
             let lent = stocks.entry(owner).or_insert(Stock { tokens: 0, ..stock });
             if lent.size == stock.size {
@@ -260,7 +261,7 @@ impl Shared {
     }
 
     fn keep(&self, want: &Want, granted: u32) {
-        let mut stocks = self.stocks.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut stocks = lock(&self.stocks);
         let there = tokens(&stocks, want);
         let stock = Stock {
             tenant: want.tenant,

@@ -12,6 +12,7 @@ use crate::gateway::Gateway;
 use crate::http::query::{Query, invalid};
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Refusal, TenantCaller};
+use crate::locks::lock;
 use crate::records::events::find_kind;
 use axum::Extension;
 use axum::body::Body;
@@ -24,7 +25,7 @@ use futures_util::stream;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::num::NonZeroU64;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Duration;
 use store::{StoreError, is_used_up};
 use tokio::time::Instant;
@@ -184,7 +185,7 @@ impl Seat {
     }
 
     fn lock(&self) -> MutexGuard<'_, Result<Place, Refusal>> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.place)
     }
 }
 

@@ -1,9 +1,10 @@
 //! Long work of which a tenant has one at a time, so that whoever begins it again and again leaves the others their turns. Nobody waits here:
 //! a second one is refused.
 
+use crate::locks::lock;
 use model::TenantId;
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// The tenants that have some now.
 #[derive(Debug, Default)]
@@ -34,10 +35,6 @@ impl Drop for Begun {
     fn drop(&mut self) {
         lock(&self.tenants).remove(&self.tenant);
     }
-}
-
-fn lock(tenants: &Tenants) -> MutexGuard<'_, BTreeSet<TenantId>> {
-    tenants.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -7,11 +7,12 @@
 use super::is_of_ledger;
 use crate::behind::Breaks;
 use crate::gateway::Gateway;
+use crate::locks::lock;
 use engine::search::{BLOCK, Lists, block_of, seqs_of, version};
 use model::{TenantId, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
 use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError, is_used_up};
 use tokio::sync::Notify;
@@ -142,15 +143,15 @@ impl Indexing {
     }
 
     fn lock_behind(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, u64>> {
-        self.behind.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.behind)
     }
 
     fn lock_missing(&self) -> std::sync::MutexGuard<'_, BTreeMap<TenantId, Missing>> {
-        self.missing.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.missing)
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, BTreeSet<TenantId>> {
-        self.due.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.due)
     }
 }
 

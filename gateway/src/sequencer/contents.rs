@@ -3,11 +3,12 @@
 //! A content becomes known when a commit that held it has returned, and not before: whoever is told that it is stored must
 //! be right. What is forgotten is written once more, and the store leaves it as it is.
 
+use crate::locks::{read, write};
 use canon::Digest;
 use model::TenantId;
 use std::collections::HashSet;
+use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{PoisonError, RwLock};
 use store::ContentRow;
 
 /// Contents in each of two generations. When the young one is full it becomes the old one, which is dropped.
@@ -33,7 +34,7 @@ struct Generations {
 impl Contents {
     /// Whether this content of a tenant is known to be stored.
     pub(super) fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
-        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let known = read(&self.known);
         let key = (tenant, *digest);
         known.young.contains(&key) || known.old.contains(&key)
     }
@@ -46,7 +47,7 @@ impl Contents {
 
     /// Forgets all of them: the store may have lost some.
     pub(super) fn forget(&self) {
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write(&self.known);
         *known = Generations::default();
         // INVARIANT: under the lock, so whoever has read the new number finds none of those that were known before.
         self.losses.fetch_add(1, Ordering::Relaxed);
@@ -57,7 +58,7 @@ impl Contents {
         if written.is_empty() {
             return;
         }
-        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        let mut known = write(&self.known);
         for content in written {
             if known.young.len() >= GENERATION_MAX {
                 known.old = std::mem::take(&mut known.young);

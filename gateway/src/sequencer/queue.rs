@@ -9,10 +9,11 @@
 //! from freezing them.
 
 use super::busy_poll::BusyPoll;
+use crate::locks::lock;
 use model::TenantId;
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::Notify;
 
@@ -188,7 +189,7 @@ impl<T> Exit<T> {
 
 impl<T> Inside<T> {
     fn lock(&self) -> MutexGuard<'_, Waiting<T>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.waiting)
     }
 }
 

@@ -13,6 +13,7 @@ use crate::directory::{facts, put};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::http::json::DEPTH_MAX;
+use crate::locks::lock;
 use canon::{Digest, Integers, Limits};
 use engine::EntryKind;
 use model::{Name, Noun, TenantId, Timestamp};
@@ -21,7 +22,7 @@ use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use tokens::KEY_SET_BYTES_MAX;
 
 /// What a file may be.
@@ -51,7 +52,7 @@ struct Given {
 impl Complaints {
     /// Whether this is news about the file; `None` is that nothing is wrong with it.
     fn is_news(&self, file: &Path, wrong: Option<&str>) -> bool {
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         let before = match wrong {
             Some(wrong) => told.insert(file.to_owned(), wrong.to_owned()),
             None => told.remove(file),
@@ -83,7 +84,7 @@ impl Complaints {
     }
 
     fn given(&self) -> MutexGuard<'_, HashMap<PathBuf, Given>> {
-        self.given.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.given)
     }
 }
 

@@ -8,6 +8,7 @@ use crate::gateway::Gateway;
 use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::refusal::{Code, Refusal};
 use crate::limits::OUT_OF_ORDER_MILLIS;
+use crate::locks::lock;
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::request::Parts;
@@ -16,7 +17,7 @@ use canon::Digest;
 use engine::SigningKeys;
 use model::{AgentId, TenantId, Timestamp};
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Instant;
 use tokens::{PublicKey, RequestSignature, SignedRequest};
 
@@ -91,7 +92,7 @@ impl Nonces {
     }
 
     fn take(&self, caller: &AgentCaller, signed: &SignedRequest, now: Timestamp) -> Result<(), NotTaken> {
-        let mut memory = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut memory = lock(&self.0);
         memory.look_at(now);
         // This gateway cannot tell whether it, or the one before it, has seen what was signed until then.
         if signed.created() <= memory.since {

@@ -8,13 +8,14 @@ use super::{
 };
 use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
+use crate::locks::lock;
 use axum::http::HeaderMap;
 use canon::Digest;
 use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
 use model::{Directory, Issuer, Name, Purpose, Role, TenantId, Timestamp, User};
 use std::collections::{BTreeSet, HashMap};
 use std::fmt::Display;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use tokens::{Claims, LEEWAY_SECONDS, PublicKey, TokenError, UnverifiedToken};
 
 /// The claim that every token of provenance has, and nobody's identity needs.
@@ -80,13 +81,13 @@ struct Generations {
 
 impl SignIns {
     fn find(&self, shown: &Shown) -> Option<Arc<SignedIn>> {
-        let generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let generations = lock(&self.generations);
         let found = generations.young.get(shown);
         found.or_else(|| generations.old.get(shown)).cloned()
     }
 
     fn remember(&self, shown: Shown, signed_in: Arc<SignedIn>) {
-        let mut generations = self.generations.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut generations = lock(&self.generations);
         if generations.young.len() >= GENERATION_MAX {
             generations.old = std::mem::take(&mut generations.young);
         }

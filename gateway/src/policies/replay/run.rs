@@ -8,6 +8,7 @@ use super::range::Entries;
 use super::{CORES, Candidate, Permit, cores};
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
+use crate::locks::lock;
 use canon::Digest;
 use engine::facts::Record;
 use engine::judge::RulingSummary;
@@ -18,7 +19,7 @@ use policy::{Compiler, PolicySet};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use store::{Store, StoreError, StoredEntry, is_used_up};
 use tokio::runtime::Handle;
 use tokio::sync::mpsc;
@@ -175,7 +176,7 @@ fn broken_off() -> Refusal {
 
 impl Shared {
     fn rest(&self) -> std::sync::MutexGuard<'_, Rest> {
-        self.rest.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rest)
     }
 
     fn has_more(&self) -> bool {
@@ -241,7 +242,7 @@ impl Shared {
             return Ok(Arc::clone(&self.candidate.policies));
         }
         let variant = {
-            let mut variants = self.variants.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut variants = lock(&self.variants);
             if variants.len() >= self.variants_max && !variants.contains_key(digest) {
                 return Err(WhyNot::TooManyChangedActions);
             }
