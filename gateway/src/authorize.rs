@@ -21,7 +21,6 @@ use unjudged::Unjudged;
 
 use crate::changes;
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_by;
 use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Asking, Short, Tokens, quota};
@@ -209,7 +208,7 @@ impl Gateway {
         let step = self.next_step(caller, ask, looked_up, tokens_taken)?;
         // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long since its head was looked at.
         if matches!(step, Step::Answer(_)) {
-            can_tell_by(self, looked_up.known)?;
+            self.check_answer_is_current(looked_up.as_of)?;
         }
         Ok(step)
     }
@@ -257,7 +256,7 @@ impl Gateway {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
-            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.known))),
+            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.as_of))),
         };
         let ready = self.ready(&Judging {
             caller,

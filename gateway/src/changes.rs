@@ -167,9 +167,9 @@ impl Gateway {
             };
             let (change, answer) = change(before, by, plan, fitting)?;
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
-            let known = self.snapshot.known(TenantId::SYSTEM);
+            let as_of = self.snapshot.as_of(TenantId::SYSTEM);
             by.check(&self.snapshot.load_full(), self.clock.now())?;
-            if matches!(by, By::Key(_) | By::Person(_)) && known.age() > self.options.snapshot_age_max {
+            if matches!(by, By::Key(_) | By::Person(_)) && as_of.age() > self.options.snapshot_age_max {
                 return Err(Refusal::snapshot_stale());
             }
             self.check_has_all(tenant)?;
@@ -195,14 +195,6 @@ impl Gateway {
             }
         }
         Err(Refusal::contended())
-    }
-
-    /// That the database has lost no change of a tenant that is in force here.
-    pub(crate) fn check_has_all(&self, tenant: TenantId) -> Result<(), Refusal> {
-        if self.snapshot.has_lost(tenant) {
-            return Err(Refusal::changes_lost());
-        }
-        Ok(())
     }
 
     /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is told that it is so already relies

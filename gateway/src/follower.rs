@@ -11,6 +11,7 @@
 //! in, is read beside all others.
 
 mod changes;
+mod displaced;
 mod loaders;
 
 use crate::locks::lock;
@@ -18,12 +19,13 @@ use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use crate::uptime::Uptime;
+use displaced::WentBack;
 use engine::TenantSnapshot;
 use ledger::Head;
 use loaders::{Busy, Load, Waiting};
 use model::TenantId;
 use policy::Compiler;
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -38,16 +40,6 @@ const PERIOD: Duration = Duration::from_millis(500);
 const PAUSE: Duration = Duration::from_millis(200);
 /// How long the policies of a tenant may take to compile that is loaded together with others, which wait for it.
 const COMPILE_TIME_MAX: Duration = Duration::from_millis(100);
-
-/// How many chains are compared at once.
-const ENDS_MAX: usize = 512;
-
-/// What was put in force here is not in the store any more.
-#[derive(Debug, thiserror::Error)]
-#[error(
-    "the database has lost changes that were committed: find out how, and restart this gateway, which still has them"
-)]
-struct WentBack;
 
 /// The handle to the follower, which ends when the last one is dropped.
 pub struct Follower {
@@ -205,11 +197,11 @@ impl Following {
         gone_back.dedup();
         for tenant in gone_back
             .iter()
-            .filter(|tenant| !self.snapshot.has_lost(**tenant))
+            .filter(|tenant| !self.snapshot.continuity.has_lost(**tenant))
         {
             tracing::error!(%tenant, error = &WentBack as &dyn Error, "changes of a tenant cannot be followed");
         }
-        let lost = self.snapshot.lose(&gone_back);
+        let lost = self.snapshot.continuity.lose(&gone_back);
         let behind = {
             let known = self.snapshot.load();
             tenants(&revisions, |tenant, revision| {
@@ -225,53 +217,6 @@ impl Following {
             self.spawn_load(load, loading);
         }
         Ok(())
-    }
-
-    /// The tenants whose chains have lost a change that is in force here, as far as another database may have taken the place of the one before: a standby that
-    /// had not everything, or a backup. Revisions alone do not tell, because other changes may have got the numbers of those that were lost.
-    async fn displaced(&self) -> Result<Vec<TenantId>, StoreError> {
-        // Read before it is asked which database it is: so they are in that one, if it is the same as before.
-        let noted = self.snapshot.ends_since();
-        let incarnation = self.store.incarnation().await?;
-        self.note_found(&incarnation);
-        let is_doubted = self.snapshot.take_doubt();
-        if *self.incarnation() == incarnation && !is_doubted {
-            self.snapshot.know_ends(&noted);
-            return Ok(Vec::new());
-        }
-        let lost = self.missing(&self.snapshot.ends_to_compare()).await;
-        if lost.is_ok() {
-            *self.incarnation() = incarnation;
-            self.snapshot.know_ends(&noted);
-        } else {
-            self.snapshot.doubt();
-        }
-        lost
-    }
-
-    /// Notes which database a look has found, and says so where it is another one than the look before has found: other gateways may have made
-    /// chains longer again there before this one sees what is missing.
-    fn note_found(&self, incarnation: &str) {
-        let mut found = lock(&self.found);
-        if *found != incarnation {
-            tracing::warn!(
-                "another database has taken over, or its server was started again: what was only remembered is forgotten, and asks that are under way get 503 once"
-            );
-            incarnation.clone_into(&mut found);
-            self.snapshot.note_another_database();
-        }
-    }
-
-    /// The tenants whose chains do not have one of these entries, which they had when everything that is in force here was in them.
-    async fn missing(&self, ends: &[(TenantId, Head)]) -> Result<Vec<TenantId>, StoreError> {
-        let mut missing = Vec::new();
-        for some in ends.chunks(ENDS_MAX) {
-            let entries: Vec<_> = some.iter().map(|(tenant, end)| (*tenant, end.seq)).collect();
-            let found: HashSet<_> = self.store.heads_at(&entries).await?.into_iter().collect();
-            let lost = some.iter().filter(|end| !found.contains(end));
-            missing.extend(lost.map(|(tenant, _)| *tenant));
-        }
-        Ok(missing)
     }
 
     /// How many loaders have something to do, besides that of the system tenant.
@@ -351,7 +296,7 @@ impl Following {
         }
         // A look has found another database meanwhile. What was read from the one before may not be in that.
         if *self.incarnation() != incarnation {
-            self.snapshot.doubt();
+            self.snapshot.continuity.doubt();
         }
         Ok(())
     }
@@ -379,9 +324,9 @@ impl Following {
             return Ok(Vec::new());
         }
         let tenants = changed.iter().map(|changed| changed.tenant).collect();
-        let lost = self.missing(&self.snapshot.ends_of(&tenants)).await?;
+        let lost = self.missing(&self.snapshot.continuity.ends_of(&tenants)).await?;
         if !lost.is_empty() {
-            self.snapshot.doubt();
+            self.snapshot.continuity.doubt();
         }
         let sound = changed
             .into_iter()
@@ -415,7 +360,7 @@ impl Following {
             Ok(restored) => {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
                 if self.snapshot.adopt(restored, read_at).await {
-                    self.snapshot.note_end(tenant, end);
+                    self.snapshot.continuity.note_end(tenant, end);
                 }
                 self.failing().remove(&tenant);
                 self.failed().remove(&tenant);
@@ -458,10 +403,6 @@ impl Following {
             tracing::error!(%tenant, error, "changes of a tenant cannot be followed");
         }
         failing.extend(tenants);
-    }
-
-    fn incarnation(&self) -> MutexGuard<'_, String> {
-        lock(&self.incarnation)
     }
 
     fn in_hand(&self) -> MutexGuard<'_, InHand> {

@@ -195,13 +195,6 @@ impl Gateway {
     pub fn is_stopping(&self) -> bool {
         self.approvals.is_closed()
     }
-
-    /// Refuses to answer from a store that has been taken away, or that its disk has lost some of. Nothing but a restart helps, so nobody is told to try again.
-    pub fn check_store(&self) -> Result<(), Refusal> {
-        let gone = "the files of the database were deleted or replaced while they were open, or could not be synced, so nothing is answered; the log of the gateway says what to do";
-        let checked = self.store.check();
-        checked.map_err(|_| Refusal::new(Code::LedgerUnavailable, gone))
-    }
 }
 
 /// A tenant in a snapshot.

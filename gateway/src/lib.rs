@@ -8,6 +8,7 @@
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
+//! - [`freshness`]: whether that was lately enough to answer;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before; [`mod@line`]: who waits for what many want at once;
@@ -44,6 +45,7 @@ pub mod cosigning;
 pub mod directory;
 pub mod doors;
 pub mod follower;
+pub mod freshness;
 pub mod gateway;
 pub mod http;
 pub mod jobs;

@@ -24,11 +24,7 @@ pub async fn healthz() -> &'static str {
 /// tried now and takes two seconds at most; it is what was recorded, as far as it has been verified, and no witness has seen another; the time of the signing
 /// key is not over; and what others have changed is known.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
-    if gateway.snapshot.age() > gateway.options.snapshot_age_max {
-        return Err(Refusal::snapshot_stale());
-    }
-    gateway.cosigning.check()?;
-    gateway.check_store()?;
+    gateway.check_current()?;
     gateway.check_key()?;
     let store = Arc::clone(&gateway.store);
     let read = async move {

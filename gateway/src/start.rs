@@ -116,7 +116,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let Loaded { snapshot, ends } = load_snapshot(&*store, compiler).await?;
     let snapshot = Arc::new(SnapshotCell::new(snapshot, began, store.is_shared()));
     for (tenant, end) in ends {
-        snapshot.note_end(tenant, end);
+        snapshot.continuity.note_end(tenant, end);
     }
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());

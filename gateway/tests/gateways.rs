@@ -1203,10 +1203,10 @@ async fn a_change_that_is_another_one_by_now_is_lost_though_it_has_the_same_numb
     // Everything that is in force is as the database says it is, by its number.
     let later = cluster.worlds[0].tenancy("initech").await;
     cluster.until_all_know(&later.other_token).await;
-    assert!(!world.gateway.snapshot.has_lost(other.id));
+    assert!(!world.gateway.snapshot.continuity.has_lost(other.id));
     // The table is in another file, as that of another database would be.
     hand.run("VACUUM FULL tenants").await;
-    eventually(|| async { world.gateway.snapshot.has_lost(other.id) }).await;
+    eventually(|| async { world.gateway.snapshot.continuity.has_lost(other.id) }).await;
     eventually(|| async { world.get("/v1/whoami", &other.token).await.status == 503 }).await;
     world.get("/v1/whoami", &later.other_token).await.expect(200);
     let (freeze, because) = (
@@ -1238,7 +1238,7 @@ async fn a_tenant_whose_changes_are_lost_keeps_no_approval_of_others_open() {
         panic!("they share a database");
     };
     move_revision(&mut database.stranger().await, other.id, -1).await;
-    eventually(|| async { world.gateway.snapshot.has_lost(other.id) }).await;
+    eventually(|| async { world.gateway.snapshot.continuity.has_lost(other.id) }).await;
     world.clock.advance_millis(2 * 60 * 60 * 1_000);
     let expired = || async {
         let reply = world

@@ -4,11 +4,10 @@
 use super::breather::Breather;
 use super::{Accepted, Answer, Ready, Step};
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_by;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal, query};
 use crate::sequencer::Terms;
-use crate::snapshot::Known;
+use crate::snapshot::AsOf;
 use axum::Extension;
 use axum::extract::{Request, State};
 use bytes::Bytes;
@@ -95,8 +94,8 @@ struct Item {
     ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
     tokens_taken: bool,
-    /// How late was known what it was judged by, until it is recorded.
-    known: Option<Known>,
+    /// How new what it was judged by is, until it is recorded.
+    as_of: Option<AsOf>,
     answer: Option<Result<Bytes, Refusal>>,
 }
 
@@ -105,15 +104,15 @@ impl Item {
         Self {
             ask: ask.map(Arc::new),
             tokens_taken: false,
-            known: None,
+            as_of: None,
             answer: None,
         }
     }
 
     /// Takes an answer back that is not recorded, if nobody can tell any more whether it still holds.
     fn check_unrecorded(&mut self, gateway: &Gateway) {
-        if let (Some(known), Some(Ok(_))) = (self.known, &self.answer)
-            && let Err(refusal) = can_tell_by(gateway, known)
+        if let (Some(as_of), Some(Ok(_))) = (self.as_of, &self.answer)
+            && let Err(refusal) = gateway.check_answer_is_current(as_of)
         {
             self.answer = Some(Err(refusal));
         }
@@ -163,7 +162,7 @@ impl Gateway {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up(caller, ask, item.tokens_taken).await {
                     Ok(looked_up) => {
-                        item.known = Some(looked_up.known);
+                        item.as_of = Some(looked_up.as_of);
                         self.prepare(caller, ask, &looked_up, &mut item.tokens_taken)
                     }
                     Err(refusal) => Err(refusal),
@@ -212,7 +211,7 @@ impl Gateway {
             // Only what could be read was judged.
             if let Ok(ask) = &item.ask {
                 item.answer = self.conclude(caller, ask, judged, recorded).transpose();
-                item.known = None;
+                item.as_of = None;
             }
         }
         Ok(())

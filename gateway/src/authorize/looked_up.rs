@@ -7,7 +7,7 @@ use super::{asking, request_key};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 use crate::limits::Tokens;
-use crate::snapshot::Known;
+use crate::snapshot::AsOf;
 use engine::TenantSnapshot;
 use engine::judge::{LookedUpFacts, keeps_runs, run_and_parent};
 use engine::{Ask, Mode, runs};
@@ -16,8 +16,8 @@ use std::sync::Arc;
 
 /// What was found.
 pub(super) struct LookedUp {
-    /// How late the tenant was known when this was begun, for what is answered and not recorded.
-    pub(super) known: Known,
+    /// How new what is known of the tenant was before anything was looked up, for what is answered and not recorded.
+    pub(super) as_of: AsOf,
     approval: Option<Approval>,
     run: Option<RunTaint>,
     /// How much is used, where policies look at it.
@@ -27,10 +27,10 @@ pub(super) struct LookedUp {
 }
 
 impl LookedUp {
-    /// Nothing, of a tenant that was known so late.
-    fn nothing(known: Known) -> Self {
+    /// Nothing, by what was known then.
+    fn nothing(as_of: AsOf) -> Self {
         Self {
-            known,
+            as_of,
             approval: None,
             run: None,
             usage: None,
@@ -58,7 +58,7 @@ impl Gateway {
         ask: &Ask,
         tokens_taken: bool,
     ) -> Result<LookedUp, Refusal> {
-        let known = self.snapshot.known(caller.tenant);
+        let as_of = self.snapshot.as_of(caller.tenant);
         let tenant = self.tenant(caller.tenant)?;
         let looks_at_usage = tenant.policies.looks_at_usage();
         let is_quoted = match ask.mode {
@@ -70,7 +70,7 @@ impl Gateway {
         let counts = looks_at_usage || is_quoted;
         let is_in_run = ask.run().is_some() && keeps_runs(&tenant);
         if named_approval(ask).is_none() && !is_in_run && !counts {
-            return Ok(LookedUp::nothing(known));
+            return Ok(LookedUp::nothing(as_of));
         }
         if !tokens_taken {
             self.check_buckets(caller, ask, &tenant).await?;
@@ -80,7 +80,7 @@ impl Gateway {
         let mut looked_up = LookedUp {
             approval,
             run,
-            ..LookedUp::nothing(known)
+            ..LookedUp::nothing(as_of)
         };
         if counts {
             let agent = tenant.directory.agents.get(&caller.agent.id);

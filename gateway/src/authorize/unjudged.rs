@@ -4,9 +4,8 @@
 use super::approval::is_misuse;
 use super::{Answer, request_key, reused};
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_by;
 use crate::http::{AgentCaller, Refusal};
-use crate::snapshot::Known;
+use crate::snapshot::AsOf;
 use engine::{Ask, RepeatRule};
 use model::approval::Unusable;
 
@@ -14,8 +13,8 @@ use model::approval::Unusable;
 pub(super) struct Unjudged {
     /// Which earlier answers to it may be given again.
     repeat: RepeatRule,
-    /// How late that was known.
-    known: Known,
+    /// How new what it was refused by is.
+    as_of: AsOf,
     /// What it tries with an approval that is not its own.
     misuse: Option<Unusable>,
     /// What the caller is told.
@@ -24,14 +23,14 @@ pub(super) struct Unjudged {
 
 impl Unjudged {
     /// An ask that is refused for this.
-    pub(super) fn new(refusal: engine::Refusal, repeat: RepeatRule, known: Known) -> Self {
+    pub(super) fn new(refusal: engine::Refusal, repeat: RepeatRule, as_of: AsOf) -> Self {
         let why = match &refusal {
             engine::Refusal::ApprovalNotUsable { why, .. } => *why,
             _ => None,
         };
         Self {
             repeat,
-            known,
+            as_of,
             misuse: why.filter(|why| is_misuse(*why)),
             refusal: refusal.into(),
         }
@@ -47,7 +46,7 @@ impl Gateway {
         unjudged: Unjudged,
     ) -> Result<Answer, Refusal> {
         if let Some(answer) = self.recorded_before(caller, ask, unjudged.repeat).await? {
-            can_tell_by(self, unjudged.known)?;
+            self.check_answer_is_current(unjudged.as_of)?;
             return Ok(answer);
         }
         if let Some(why) = unjudged.misuse {

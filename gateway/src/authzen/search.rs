@@ -5,7 +5,6 @@
 
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_by;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
 use crate::line::Permit;
 use crate::reader::Credential;
@@ -134,7 +133,7 @@ async fn search(
     }
     let permit = gateway.searches.place(credential.reader().party()).await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
-    let known = gateway.snapshot.known(id);
+    let as_of = gateway.snapshot.as_of(id);
     credential.check(gateway)?;
     let tenant = gateway.tenant(id)?;
     let query = Query::read(wanted, &tenant.directory, credential, tuple)?;
@@ -146,7 +145,7 @@ async fn search(
         _permit: permit,
     });
     let found = look(gateway, &query, &grounds, &part).await?;
-    can_tell_by(gateway, known)?;
+    gateway.check_answer_is_current(as_of)?;
     Ok(Json(found))
 }
 

@@ -6,7 +6,6 @@ pub mod probe;
 use super::{change_at_once, check_registered, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_of;
 use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
 use crate::limits::{BucketsLeft, Remaining};
 use axum::Extension;
@@ -275,7 +274,7 @@ pub async fn get_of_tenant(
         return Err(Refusal::not_found("tenant", &id));
     }
     // Operators are let in by what the system tenant says, and this is of another one.
-    can_tell_of(&gateway, tenant.id)?;
+    gateway.check_current_for(tenant.id)?;
     Ok(Json(
         QuotaView::of_tenant(&gateway, &tenant, query.run_id.as_ref()).await?,
     ))

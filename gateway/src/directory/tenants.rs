@@ -5,7 +5,6 @@
 use super::{facts, in_use, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
-use crate::http::caller::can_tell_of;
 use crate::http::{Code, Created, Holder, Json, KeyCaller, Page, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -115,7 +114,7 @@ pub async fn get(
 ) -> Result<Json<TenantView>, Refusal> {
     let tenant = find(&gateway, &id)?;
     // Operators are let in by what the system tenant says, and this is of another one.
-    can_tell_of(&gateway, tenant.id)?;
+    gateway.check_current_for(tenant.id)?;
     Ok(Json(TenantView::from(&*tenant)))
 }
 

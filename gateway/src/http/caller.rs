@@ -13,7 +13,6 @@ use super::once;
 use super::refusal::{Code, Refusal};
 use crate::changes::By;
 use crate::gateway::Gateway;
-use crate::snapshot::Known;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, header};
 use axum::middleware::Next;
@@ -205,8 +204,8 @@ impl AgentCaller {
 
     /// Whether the token still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
-        can_tell(gateway)?;
-        can_tell_of(gateway, self.tenant)?;
+        gateway.check_current()?;
+        gateway.check_current_for(self.tenant)?;
         let tenant = gateway.tenant(self.tenant)?;
         self.refresh(&tenant, gateway.clock.now()).map(drop)
     }
@@ -223,8 +222,8 @@ impl AgentCaller {
 impl TenantCaller {
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
-        can_tell(gateway)?;
-        can_tell_of(gateway, self.tenant)?;
+        gateway.check_current()?;
+        gateway.check_current_for(self.tenant)?;
         let snapshot = gateway.snapshot.load();
         self.holder.by().check(&snapshot, gateway.clock.now())
     }
@@ -259,7 +258,7 @@ pub async fn layer(
 /// The agent that sends a request, as [`Access::Agent`] lets it in, and the request to read on.
 pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, Request), Refusal> {
     once::check(request.headers())?;
-    can_tell(gateway)?;
+    gateway.check_current()?;
     let snapshot = gateway.snapshot.load();
     let Caller::Agent(mut caller) = identify(gateway, &snapshot, request.headers())? else {
         return Err(forbidden(Access::Agent));
@@ -274,7 +273,7 @@ pub async fn agent(gateway: &Gateway, request: Request) -> Result<(AgentCaller, 
 /// A request whose caller this route lets in. Who it is goes with it.
 async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Result<Request, Refusal> {
     once::check(request.headers())?;
-    can_tell(gateway)?;
+    gateway.check_current()?;
     let snapshot = gateway.snapshot.load();
     let mut caller = match caller_for(gateway, &snapshot, access, &mut request)? {
         Caller::Agent(caller) => caller,
@@ -313,35 +312,6 @@ async fn check_signature(
     Ok(request)
 }
 
-/// Whether this gateway can tell who may do what, and vouch for what it answers.
-fn can_tell(gateway: &Gateway) -> Result<(), Refusal> {
-    if gateway.snapshot.age() > gateway.options.snapshot_age_max {
-        return Err(Refusal::snapshot_stale());
-    }
-    gateway.cosigning.check()?;
-    gateway.check_store()
-}
-
-/// Whether it can tell so of this tenant, which another gateway may have changed.
-pub(crate) fn can_tell_of(gateway: &Gateway, tenant: TenantId) -> Result<(), Refusal> {
-    if gateway.snapshot.age_of(tenant) > gateway.options.snapshot_age_max {
-        gateway.check_has_all(tenant)?;
-        return Err(Refusal::snapshot_stale());
-    }
-    Ok(())
-}
-
-/// Whether what was known of a tenant, before anything was looked at, was known late enough for the answer that has come of it and is not recorded, and
-/// whether the gateway may still answer at all.
-pub(crate) fn can_tell_by(gateway: &Gateway, known: Known) -> Result<(), Refusal> {
-    if known.age() > gateway.options.snapshot_age_max {
-        gateway.check_has_all(known.tenant())?;
-        return Err(Refusal::snapshot_stale());
-    }
-    gateway.cosigning.check()?;
-    gateway.check_store()
-}
-
 /// The keys that have to have signed the requests of this agent, if it has any.
 fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<SigningKeys>> {
     let tenant = snapshot.tenant(caller.tenant)?;
@@ -366,7 +336,7 @@ fn caller_for(
         (Caller::Key(_) | Caller::Person(_), Access::Roles(roles) | Access::AgentOrRoles(roles)) => {
             let holder = caller.holder(roles).ok_or_else(|| forbidden(access))?;
             let tenant = tenant_of(snapshot, &holder, roles, request.headers())?;
-            can_tell_of(gateway, tenant)?;
+            gateway.check_current_for(tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         (Caller::Key(_) | Caller::Person(_), Access::RolesOrOperator(roles)) => {
@@ -377,7 +347,7 @@ fn caller_for(
             } else {
                 tenant_of(snapshot, &holder, roles, request.headers())?
             };
-            can_tell_of(gateway, tenant)?;
+            gateway.check_current_for(tenant)?;
             request.extensions_mut().insert(TenantCaller { tenant, holder });
         }
         _ => return Err(forbidden(access)),
@@ -388,7 +358,7 @@ fn caller_for(
 /// The tenant of the agent with this token, if the token alone proves who asks: made by this gateway, for an agent that does not sign its
 /// requests. `None` does not mean that the caller is refused.
 pub fn tenant_of_agent(gateway: &Gateway, authorization: &[u8]) -> Option<TenantId> {
-    can_tell(gateway).ok()?;
+    gateway.check_current().ok()?;
     let secret = secret_in(std::str::from_utf8(authorization).ok()?)?;
     let snapshot = gateway.snapshot.load();
     let credential = snapshot.credential(&Digest::of(secret.as_bytes()))?;
@@ -420,7 +390,7 @@ fn in_use(snapshot: &Snapshot, tenant: TenantId) -> Option<&Arc<TenantSnapshot>>
 fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> Result<Caller, Refusal> {
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
-    can_tell_of(gateway, tenant)?;
+    gateway.check_current_for(tenant)?;
     let directory = &in_use(snapshot, tenant).ok_or_else(unknown_credential)?.directory;
     match credential {
         Credential::Agent { agent, token, .. } => {

@@ -128,7 +128,7 @@ impl Task {
             press: Arc::clone(&handle.press),
             commit_micros: Arc::clone(&handle.commit_micros),
             contents: Arc::clone(&handle.contents),
-            databases: parts.snapshot.databases(),
+            databases: parts.snapshot.continuity.databases(),
             parts,
         }
     }
@@ -278,12 +278,12 @@ impl Task {
         if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
             self.send_away_late(gathered);
         }
-        let known = self.parts.snapshot.known(TenantId::SYSTEM);
+        let as_of = self.parts.snapshot.as_of(TenantId::SYSTEM);
         let before = self.parts.snapshot.load_full();
         let time = self.signing_time(&before, &places)?;
         // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been replaced, and the revisions of its
         // tenants tell of neither.
-        if gathered.decides() && known.age() > self.parts.snapshot_age_max {
+        if gathered.decides() && as_of.age() > self.parts.snapshot_age_max {
             self.parts.follow.notify_one();
             gathered.send_away_deciding();
         }
@@ -499,7 +499,7 @@ impl Task {
     fn forget_lost(&mut self, tenant: TenantId) {
         tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
         // Changes may be among them. Whether they are is found out by the follower.
-        self.parts.snapshot.doubt();
+        self.parts.snapshot.continuity.doubt();
         self.parts.follow.notify_one();
         self.footprints = Footprints::default();
         self.contents.forget();
@@ -542,7 +542,8 @@ impl Task {
             // Noted first: a look that finds the new revision compares the entry that made it.
             for advance in &applied.batch.advances {
                 if applied.changed.contains(&advance.tenant) {
-                    self.parts.snapshot.note_end(advance.tenant, advance.to.head());
+                    let continuity = &self.parts.snapshot.continuity;
+                    continuity.note_end(advance.tenant, advance.to.head());
                 }
             }
             self.parts

@@ -3,9 +3,7 @@
 //! A token is verified when it is seen first; after that it is looked up by its digest. What was looked up is held against the
 //! directory every time: with a key that was taken away, or an issuer who was deleted, nothing was signed. No network is used.
 
-use super::{
-    AgentCaller, AgentCredential, Caller, Person, can_tell_of, in_use, named_tenant, unknown_credential,
-};
+use super::{AgentCaller, AgentCredential, Caller, Person, in_use, named_tenant, unknown_credential};
 use crate::gateway::Gateway;
 use crate::http::refusal::{Code, Refusal};
 use crate::locks::lock;
@@ -123,7 +121,7 @@ pub(super) fn sign_in(
         gateway.sign_ins.remember(shown, Arc::clone(&verified));
         verified
     };
-    can_tell_of(gateway, signed_in.tenant)?;
+    gateway.check_current_for(signed_in.tenant)?;
     let tenant = in_use(snapshot, signed_in.tenant).ok_or_else(unknown_credential)?;
     caller(&tenant.directory, signed_in)
 }
