@@ -4,6 +4,7 @@
 //! decided before it is made, by whoever makes it.
 
 mod counted;
+mod noun;
 
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
@@ -21,6 +22,7 @@ use crate::tool::Tool;
 use canon::Digest;
 use counted::Counted;
 use imbl::OrdMap;
+pub use noun::{Noun, NounKind, Write};
 use std::borrow::Borrow;
 use std::sync::Arc;
 
@@ -59,218 +61,6 @@ pub struct Directory {
     pub deleted_keys: OrdMap<Digest, Arc<DeletedKey>>,
     /// The bytes of its keys, agents, tokens, tools, teams and users. INVARIANT: `put` and `delete` alone change which there are, and count.
     counted: Counted,
-}
-
-/// The kinds of noun that a directory holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum NounKind {
-    /// The tenant itself.
-    Tenant,
-    /// An API key.
-    Key,
-    /// An agent.
-    Agent,
-    /// A token of an agent.
-    Token,
-    /// A tool.
-    Tool,
-    /// A team.
-    Team,
-    /// A user.
-    User,
-    /// A policy.
-    Policy,
-    /// A run that was stopped.
-    Run,
-    /// An issuer of tokens.
-    Issuer,
-    /// A key that the ledger is signed with.
-    LogKey,
-    /// A containment rule.
-    Rule,
-    /// The base policies that were put in force last.
-    Base,
-    /// An operator's key that was deleted.
-    DeletedKey,
-}
-
-impl NounKind {
-    /// Every kind.
-    pub const ALL: [Self; 14] = [
-        Self::Tenant,
-        Self::Key,
-        Self::Agent,
-        Self::Token,
-        Self::Tool,
-        Self::Team,
-        Self::User,
-        Self::Policy,
-        Self::Run,
-        Self::Issuer,
-        Self::LogKey,
-        Self::Rule,
-        Self::Base,
-        Self::DeletedKey,
-    ];
-
-    /// The word that storage keeps.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tenant => "tenant",
-            Self::Key => "key",
-            Self::Agent => "agent",
-            Self::Token => "token",
-            Self::Tool => "tool",
-            Self::Team => "team",
-            Self::User => "user",
-            Self::Policy => "policy",
-            Self::Run => "run",
-            Self::Issuer => "issuer",
-            Self::LogKey => "log_key",
-            Self::Rule => "rule",
-            Self::Base => "base",
-            Self::DeletedKey => "deleted_key",
-        }
-    }
-
-    /// The kind that storage keeps under this word.
-    pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|kind| kind.as_str() == word)
-    }
-}
-
-/// One noun of any kind.
-#[derive(Debug, Clone)]
-pub enum Noun {
-    /// The tenant itself.
-    Tenant(Arc<Tenant>),
-    /// An API key.
-    Key(Arc<ApiKey>),
-    /// An agent.
-    Agent(Arc<Agent>),
-    /// A token of an agent.
-    Token(Arc<AgentToken>),
-    /// A tool.
-    Tool(Arc<Tool>),
-    /// A team.
-    Team(Arc<Team>),
-    /// A user.
-    User(Arc<User>),
-    /// A policy.
-    Policy(Arc<Policy>),
-    /// A run that was stopped.
-    Run(Arc<StoppedRun>),
-    /// An issuer of tokens.
-    Issuer(Arc<Issuer>),
-    /// A key that the ledger is signed with.
-    LogKey(Arc<LogKey>),
-    /// A containment rule.
-    Rule(Arc<Rule>),
-    /// The base policies that were put in force last.
-    Base(Arc<BaseInForce>),
-    /// An operator's key that was deleted.
-    DeletedKey(Arc<DeletedKey>),
-}
-
-impl Noun {
-    /// Its kind.
-    pub const fn kind(&self) -> NounKind {
-        match self {
-            Self::Tenant(_) => NounKind::Tenant,
-            Self::Key(_) => NounKind::Key,
-            Self::Agent(_) => NounKind::Agent,
-            Self::Token(_) => NounKind::Token,
-            Self::Tool(_) => NounKind::Tool,
-            Self::Team(_) => NounKind::Team,
-            Self::User(_) => NounKind::User,
-            Self::Policy(_) => NounKind::Policy,
-            Self::Run(_) => NounKind::Run,
-            Self::Issuer(_) => NounKind::Issuer,
-            Self::LogKey(_) => NounKind::LogKey,
-            Self::Rule(_) => NounKind::Rule,
-            Self::Base(_) => NounKind::Base,
-            Self::DeletedKey(_) => NounKind::DeletedKey,
-        }
-    }
-
-    /// Its id among the nouns of its kind and tenant.
-    pub fn id(&self) -> String {
-        match self {
-            Self::Tenant(tenant) => tenant.id.to_string(),
-            Self::Key(key) => key.id.to_string(),
-            Self::Agent(agent) => agent.id.to_string(),
-            Self::Token(token) => token.id.to_string(),
-            Self::Tool(tool) => tool.name.to_string(),
-            Self::Team(team) => team.name.to_string(),
-            Self::User(user) => user.name.to_string(),
-            Self::Policy(policy) => policy.name.to_string(),
-            Self::Run(run) => run.run_id.to_string(),
-            Self::Issuer(issuer) => issuer.name.to_string(),
-            Self::LogKey(key) => key.label.clone(),
-            Self::Rule(rule) => rule.name.to_string(),
-            // There is only one.
-            Self::Base(_) => NounKind::Base.as_str().to_owned(),
-            Self::DeletedKey(key) => key.digest.to_string(),
-        }
-    }
-
-    /// The name that no other noun of its kind and tenant may have, beside its id.
-    pub fn unique_name(&self) -> Option<&str> {
-        match self {
-            Self::Agent(agent) => Some(agent.name.as_str()),
-            _ => None,
-        }
-    }
-
-    /// The noun as storage keeps it.
-    pub fn to_json(&self) -> String {
-        let json = match self {
-            Self::Tenant(tenant) => serde_json::to_string(tenant),
-            Self::Key(key) => serde_json::to_string(key),
-            Self::Agent(agent) => serde_json::to_string(agent),
-            Self::Token(token) => serde_json::to_string(token),
-            Self::Tool(tool) => serde_json::to_string(tool),
-            Self::Team(team) => serde_json::to_string(team),
-            Self::User(user) => serde_json::to_string(user),
-            Self::Policy(policy) => serde_json::to_string(policy),
-            Self::Run(run) => serde_json::to_string(run),
-            Self::Issuer(issuer) => serde_json::to_string(issuer),
-            Self::LogKey(key) => serde_json::to_string(key),
-            Self::Rule(rule) => serde_json::to_string(rule),
-            Self::Base(base) => serde_json::to_string(base),
-            Self::DeletedKey(key) => serde_json::to_string(key),
-        };
-        json.expect("nouns have string keys and no fallible serializers")
-    }
-
-    /// The noun that storage kept as this text.
-    pub fn from_json(kind: NounKind, json: &str) -> Result<Self, serde_json::Error> {
-        Ok(match kind {
-            NounKind::Tenant => Self::Tenant(serde_json::from_str(json)?),
-            NounKind::Key => Self::Key(serde_json::from_str(json)?),
-            NounKind::Agent => Self::Agent(serde_json::from_str(json)?),
-            NounKind::Token => Self::Token(serde_json::from_str(json)?),
-            NounKind::Tool => Self::Tool(serde_json::from_str(json)?),
-            NounKind::Team => Self::Team(serde_json::from_str(json)?),
-            NounKind::User => Self::User(serde_json::from_str(json)?),
-            NounKind::Policy => Self::Policy(serde_json::from_str(json)?),
-            NounKind::Run => Self::Run(serde_json::from_str(json)?),
-            NounKind::Issuer => Self::Issuer(serde_json::from_str(json)?),
-            NounKind::LogKey => Self::LogKey(serde_json::from_str(json)?),
-            NounKind::Rule => Self::Rule(serde_json::from_str(json)?),
-            NounKind::Base => Self::Base(serde_json::from_str(json)?),
-            NounKind::DeletedKey => Self::DeletedKey(serde_json::from_str(json)?),
-        })
-    }
-}
-
-/// One step from a directory to the next.
-#[derive(Debug, Clone)]
-pub enum Write {
-    /// The noun is there from now on, in place of one with its id.
-    Put(Noun),
-    /// The noun is gone.
-    Delete(Noun),
 }
 
 impl Directory {
@@ -596,7 +386,7 @@ mod tests {
             let found = directory.noun(noun.kind(), &noun.id()).unwrap();
             assert_eq!((found.kind(), found.to_json()), (noun.kind(), noun.to_json()));
             // Nothing else of any kind has this id, or none at all.
-            for kind in NounKind::ALL {
+            for &kind in NounKind::ALL {
                 let is_its_own = nouns
                     .iter()
                     .any(|own| own.kind() == kind && own.id() == noun.id());
