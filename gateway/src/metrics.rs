@@ -35,6 +35,11 @@ struct WitnessLabels {
     outcome: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RetryLabels {
+    cause: &'static str,
+}
+
 /// All metrics, and the registry that prints them.
 pub struct Metrics {
     registry: Registry,
@@ -48,6 +53,7 @@ pub struct Metrics {
     witness_fork: Gauge,
     commit_seconds: Histogram,
     commit_entries: Histogram,
+    batch_retries: Family<RetryLabels, Counter>,
     waiting: Gauge,
     asks: Gauge,
     asks_max: Gauge,
@@ -86,6 +92,7 @@ impl Metrics {
             witness_fork: Gauge::default(),
             commit_seconds: Histogram::new(seconds),
             commit_entries: Histogram::new(entries),
+            batch_retries: Family::default(),
             waiting: Gauge::default(),
             asks: Gauge::default(),
             asks_max: Gauge::default(),
@@ -116,6 +123,7 @@ impl Metrics {
         registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
+        registry.register("batch_retries", "Batches that were made again, each time they were, by why", self.batch_retries.clone());
         registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
         registry.register("asks", "Asks that are being answered", self.asks.clone());
         registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
@@ -189,6 +197,11 @@ impl Metrics {
             .observe(f64::from(u32::try_from(entries).unwrap_or(u32::MAX)));
     }
 
+    /// Counts a batch that is made again, by why it is.
+    pub fn count_batch_retry(&self, cause: &'static str) {
+        self.batch_retries.get_or_create(&RetryLabels { cause }).inc();
+    }
+
     /// Counts entries that were verified.
     pub fn count_verified(&self, entries: u64) {
         self.verified.inc_by(entries);
@@ -256,11 +269,13 @@ mod tests {
         metrics.count_decision(ReasonCode::PolicyForbids);
         metrics.count_refusal(Code::RateLimited);
         metrics.observe_commit(3, Duration::from_millis(1));
+        metrics.count_batch_retry("head_moved");
         let text = metrics.render(7, true);
         for line in [
             r#"countersign_decisions_total{decision="deny",reason_code="policy_forbids"} 1"#,
             r#"countersign_refusals_total{code="rate_limited"} 1"#,
             "countersign_commit_entries_sum 3.0",
+            r#"countersign_batch_retries_total{cause="head_moved"} 1"#,
             "countersign_sequencer_waiting 7",
             "countersign_ledger_healthy 1",
         ] {

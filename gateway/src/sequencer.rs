@@ -19,6 +19,7 @@ mod pace;
 mod press;
 mod queue;
 mod remembered;
+mod retry;
 mod task;
 mod times;
 

@@ -323,6 +323,34 @@ async fn a_batch_whose_head_has_moved_is_made_again_a_few_times() {
     stage.assert_sound().await;
 }
 
+#[tokio::test]
+async fn a_batch_that_is_made_again_is_counted_by_its_cause() {
+    let stage = Stage::set().await;
+    // Of four attempts three are made again: the last is given up.
+    stage.faults.plan([Fault::HeadMoved; 4]);
+    assert_unavailable(&stage.ask(&reading()).await);
+    stage.faults.plan([Fault::LoseTurn]);
+    stage.ask(&reading()).await.expect(200);
+    let ask = named(changing(), "call-1");
+    let kept = spoil(&stage, Fault::KeepButReportUnknown, stage.ask(&ask)).await;
+    assert_eq!(kept, 1);
+    stage.ask(&ask).await.expect(200);
+
+    let metrics = stage.get("/metrics", "").await.text();
+    let lines = metrics.lines();
+    let mut counted: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix("countersign_batch_retries_total"))
+        .collect();
+    counted.sort_unstable();
+    let due = [
+        r#"{cause="already_recorded"} 1"#,
+        r#"{cause="head_moved"} 3"#,
+        r#"{cause="turn_over"} 1"#,
+    ];
+    assert_eq!(counted, due);
+    stage.assert_sound().await;
+}
+
 /// As of a gateway that stood still in its turn for longer than the server lets it.
 #[tokio::test]
 async fn a_batch_whose_turn_was_over_is_made_once_more_and_not_again() {

@@ -10,6 +10,7 @@ use super::lookup::Wanted;
 use super::overdue::Ends;
 use super::pace::Pace;
 use super::queue::Exit;
+use super::retry::RetryCause;
 use super::times::Times;
 use super::{Fault, Parts, Press, Sequencer, Submission};
 use crate::signing::signs_at;
@@ -106,9 +107,9 @@ struct Allowed {
 /// Why a batch is not settled by this attempt.
 enum Failure {
     /// It can be made again at once.
-    Again,
+    Again(RetryCause),
     /// It can be made again at once, in a turn.
-    AgainInTurn,
+    AgainInTurn(RetryCause),
     /// Its turn was over before it was written, as after this gateway stood still. It can be made again at once, in another turn.
     TurnOver,
     /// Reservations whose time is over were ended instead. It can be made at once.
@@ -211,11 +212,7 @@ impl Task {
         let tenants = tenants(gathered.proposals());
         let (mut may_guess, mut may_lose_turn) = (true, true);
         let mut attempts = ATTEMPTS_MAX;
-        let mut end_rounds = if self.press.is_on() {
-            END_ROUNDS_MAX_PRESSED
-        } else {
-            END_ROUNDS_MAX
-        };
+        let mut end_rounds = self.end_rounds_max();
         while attempts > 0 {
             let allowed = Allowed {
                 guessing: may_guess,
@@ -227,33 +224,56 @@ impl Task {
             };
             // It may have read what should have ended, and then it was to be recorded with this batch.
             self.footprints.forget_ends(&tenants);
-            match failure {
+            let cause = match failure {
                 Failure::EndedFirst => {
                     end_rounds -= 1;
                     gathered.begin_anew();
+                    None
                 }
-                Failure::Again => attempts -= 1,
-                Failure::AgainInTurn => {
+                Failure::Again(cause) => Some(cause),
+                Failure::AgainInTurn(cause) => {
                     may_guess = false;
-                    attempts -= 1;
+                    Some(cause)
                 }
                 // Once: a gateway that stands still again and again had better say so.
                 Failure::TurnOver if may_lose_turn => {
                     (may_guess, may_lose_turn) = (false, false);
-                    attempts -= 1;
+                    Some(RetryCause::TurnOver)
                 }
                 Failure::TurnOver => {
                     tracing::error!("a batch failed: its turn was over twice");
                     return Err(Fault::LedgerUnavailable);
                 }
                 Failure::Fault => return Err(Fault::LedgerUnavailable),
-            }
+            };
             self.send_away_late(gathered);
             if gathered.is_empty() {
                 return Ok(Vec::new());
             }
+            if let Some(cause) = cause {
+                attempts -= 1;
+                if attempts > 0 {
+                    self.note_retry(cause);
+                }
+            }
         }
         Err(Fault::LedgerUnavailable)
+    }
+
+    /// How many commits that only end overdue reservations may go before a batch now.
+    fn end_rounds_max(&self) -> usize {
+        if self.press.is_on() {
+            END_ROUNDS_MAX_PRESSED
+        } else {
+            END_ROUNDS_MAX
+        }
+    }
+
+    /// Counts a batch that is made again, and logs why.
+    fn note_retry(&self, cause: RetryCause) {
+        let cause = cause.as_str();
+        self.parts.metrics.count_batch_retry(cause);
+        tracing::debug!(cause, "a batch is made again");
     }
 
     /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If too many reservations are overdue to be
@@ -295,7 +315,7 @@ impl Task {
         let applied = apply(&books, found, proposals, time, &self.parts.signing_key);
         self.check_guesses(tenants, (proposals, &applied), &mode, was_looked_up)?;
         if !applied.batch.is_empty() {
-            self.write(mode, tenants, proposals, &applied).await?;
+            self.commit(mode, tenants, proposals, &applied).await?;
         }
         let settled = self.publish(&before, applied);
         if ends_first {
@@ -342,23 +362,23 @@ impl Task {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
             // then the guess is what is behind.
             self.footprints.doubt(tenants.iter().copied());
-            return Err(Failure::Again);
+            return Err(Failure::Again(RetryCause::DirectoryGuessed));
         }
         let mut settled = proposals.iter().zip(&applied.settled);
         if !was_looked_up
             && settled.any(|settled| may_be_repeated(settled) && !mode.has_looked_for(settled.0))
         {
             self.look_ups_left = 1;
-            return Err(Failure::Again);
+            return Err(Failure::Again(RetryCause::MayBeRecorded));
         }
         if matches!(mode, WriteMode::Append) && says_more_than_it_writes(applied, proposals) {
-            return Err(Failure::AgainInTurn);
+            return Err(Failure::AgainInTurn(RetryCause::ToldWithoutWrite));
         }
         Ok(())
     }
 
     /// Commits a batch in which there is something, and notes what is known by that.
-    async fn write(
+    async fn commit(
         &mut self,
         mode: WriteMode,
         tenants: &[TenantId],
@@ -373,7 +393,7 @@ impl Task {
         self.parts
             .metrics
             .observe_commit(applied.batch.entries.len(), started.elapsed());
-        outcome.map_err(|error| self.failed(&error, &applied.batch, was_appended))?;
+        outcome.map_err(|error| self.after_failed_commit(&error, &applied.batch, was_appended))?;
         let place = |tenant| applied.books.place(tenant).clone();
         self.footprints.note(tenants, place, &applied.batch.budgets);
         self.footprints.forget_erased(&applied.batch.erasures);
@@ -458,7 +478,7 @@ impl Task {
         let times = Times::new(self.time(), &places);
         let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
-        let (mut found, ends) = found.ok_or(Failure::Again)?;
+        let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
         let looked_for = if self.look_ups_left > 0 {
             self.look_ups_left -= 1;
             let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
@@ -506,20 +526,20 @@ impl Task {
         self.parts.replays.forget_all();
     }
 
-    /// What to do about a batch that was not committed, or may have been.
-    fn failed(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
+    /// Forgets what a batch that was not committed, or may have been, was made from, and says how it failed.
+    fn after_failed_commit(&mut self, error: &CommitError, batch: &Batch, was_appended: bool) -> Failure {
         self.footprints
             .doubt(batch.advances.iter().map(|advance| advance.tenant));
         match error {
             // No batch is looked up beforehand without cause: nearly every request is new, and storage knows better.
             CommitError::AlreadyRecorded if self.look_ups_left == 0 => {
                 self.look_ups_left = LOOK_UPS_AFTER_REPEAT;
-                return Failure::Again;
+                return Failure::Again(RetryCause::AlreadyRecorded);
             }
-            CommitError::HeadMoved { .. } if was_appended => return Failure::Again,
+            CommitError::HeadMoved { .. } if was_appended => return Failure::Again(RetryCause::HeadMoved),
             CommitError::HeadMoved { tenant } => {
                 tracing::warn!(%tenant, "somebody else moved the head of a chain during our turn");
-                return Failure::Again;
+                return Failure::Again(RetryCause::HeadMoved);
             }
             error if error.is_turn_over() => {
                 tell_of_turn(error);
@@ -537,6 +557,7 @@ impl Task {
         Failure::Fault
     }
 
+    /// Puts in force what a batch has changed, tells those who follow the ledger, and returns what became of each proposal.
     fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
         if !applied.changed.is_empty() {
             // Noted first: a look that finds the new revision compares the entry that made it.
