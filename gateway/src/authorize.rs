@@ -24,6 +24,7 @@ use crate::gateway::Gateway;
 use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Asking, Short, Tokens, quota};
+use crate::recording::ATTEMPTS_MAX;
 use crate::replays::Given;
 use crate::sequencer::{Receipt, Recorded, Terms};
 use axum::Extension;
@@ -45,8 +46,6 @@ use std::time::Instant;
 use store::RequestKey;
 
 const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-/// How often an ask is judged again because the directory moved while it was being recorded.
-const ATTEMPTS_MAX: usize = 8;
 
 /// An answer that may leave: the bytes are on disk, or belong to a dry run.
 pub struct Answer(pub(crate) Bytes);

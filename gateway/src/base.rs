@@ -9,7 +9,7 @@ mod replacement;
 
 pub use file::{BaseFileError, read};
 
-use crate::changes::{ATTEMPTS_MAX, By, Force, Plan, entry, off_the_workers, unexpected};
+use crate::changes::{By, CHANGE_ATTEMPTS_MAX, Force, Plan, entry, off_the_workers, unexpected};
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
@@ -90,7 +90,7 @@ impl Gateway {
 
     /// Whether these are in force for everybody, and no gateway has put others in force that this one has not heard of yet.
     async fn is_in_force(&self, base: Digest) -> Result<bool, Refusal> {
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             if snapshot.base_digest() != base || !self.is_everybodys(&snapshot, base) {
                 return Ok(false);
@@ -116,7 +116,7 @@ impl Gateway {
     /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last. Returns whether they are.
     async fn replace_base(&self, replacement: &mut Replacement, by: By<'_>) -> Result<bool, Refusal> {
         let digest = replacement.base().digest();
-        for attempt in 0..ATTEMPTS_MAX {
+        for attempt in 0..CHANGE_ATTEMPTS_MAX {
             // Others may change meanwhile what their policies are compiled from, and then they are compiled again; but not for ever. What has
             // to hold at once is changed even then, and no policy is compiled from it.
             let _turn = if attempt < ATTEMPTS_BESIDE_OTHERS {

@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 /// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines, freezes and
 /// other gateways move the directory in between, and of several that change the same tenant each time one gets through.
-pub(crate) const ATTEMPTS_MAX: usize = 64;
+pub(crate) const CHANGE_ATTEMPTS_MAX: usize = 64;
 /// After how many attempts those that have to hold at once wait for each further attempt of a change in turn, which has nothing compiled any more.
 const PATIENT_MAX: usize = 4;
 
@@ -140,7 +140,7 @@ impl Gateway {
         let (mut fitted, mut alone) = (Fitted::default(), None);
         // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory would be compiled again.
         let now = self.clock.now();
-        for attempt in 1..=ATTEMPTS_MAX {
+        for attempt in 1..=CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
             let before = crate::gateway::tenant(&snapshot, tenant)?;
@@ -225,7 +225,7 @@ impl Gateway {
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
         let turn = self.changing.of(TenantId::SYSTEM, Order::InTurn).await?;
-        for _ in 0..ATTEMPTS_MAX {
+        for _ in 0..CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
             self.check_has_all(TenantId::SYSTEM)?;

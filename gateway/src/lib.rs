@@ -6,7 +6,7 @@
 //! - [`limits`] and [`replays`]: who asks too often, and who asks the same again; [`approvals`]: whom people let go on;
 //! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom too much is told;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
-//! - [`sequencer`]: the one task that writes;
+//! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before it was written;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
 //! - [`freshness`]: whether that was lately enough to answer;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
@@ -61,6 +61,7 @@ pub mod outcome;
 pub mod party;
 pub mod policies;
 pub mod reader;
+pub mod recording;
 pub mod records;
 pub mod replays;
 pub mod reservations;

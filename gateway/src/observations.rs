@@ -5,6 +5,7 @@ use crate::changes;
 use crate::directory::new_name;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
+use crate::recording::ATTEMPTS_MAX;
 use crate::sequencer::Recorded;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -18,8 +19,6 @@ use std::sync::Arc;
 
 /// The longest note, in bytes.
 const NOTE_BYTES_MAX: usize = 1_024;
-/// How often an observation is proposed again because the directory or the run moved in between.
-const ATTEMPTS_MAX: usize = 8;
 
 /// What was read.
 #[derive(Debug, Deserialize)]

@@ -19,9 +19,6 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use store::StoredDecision;
 
-/// How often the entry is proposed again because the directory moved in between.
-const ATTEMPTS_MAX: usize = 8;
-
 /// What became of the action.
 #[derive(Debug, Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -220,9 +217,9 @@ impl Gateway {
         mut settling: Option<Settling>,
     ) -> Result<Reported, Refusal> {
         let id = report.decision_id;
-        for _ in 0..ATTEMPTS_MAX {
-            let tenant = self.tenant(caller.tenant)?;
-            let agent = caller.refresh(&tenant, self.clock.now())?;
+        let recording = self.record_current(|snapshot| {
+            let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
+            let agent = caller.refresh(tenant, self.clock.now())?;
             // The team that the agent is in now: its budgets are those of this revision.
             if let Some(cost) = settling.as_mut().and_then(|settling| settling.cost.as_mut()) {
                 cost.subject.team.clone_from(&agent.team);
@@ -233,27 +230,24 @@ impl Gateway {
                 mismatch: report.mismatch,
                 settling: settling.clone().map(Box::new),
             };
-            match self.sequencer.record(Proposal::of(&tenant, outcome)).await? {
-                Recorded::Now(receipt) => return Reported::of(report, receipt),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                // What was reported before has its answer, whatever amount or unit this one names.
-                Recorded::Not(Conflict::Budget(_))
-                    if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
-                {
-                    return Err(reported_before(id));
-                }
-                Recorded::Not(Conflict::Budget(conflict)) => {
-                    return Err(match *conflict {
-                        // It has gone with its decision, which was erased a moment ago.
-                        BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
-                        conflict => Refusal::from(conflict),
-                    });
-                }
-                Recorded::Not(Conflict::OutcomeReported) => return Err(reported_before(id)),
-                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
+            Ok(Proposal::of(tenant, outcome))
+        });
+        match recording.await? {
+            Recorded::Now(receipt) => Reported::of(report, receipt),
+            // What was reported before has its answer, whatever amount or unit this one names.
+            Recorded::Not(Conflict::Budget(_))
+                if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
+            {
+                Err(reported_before(id))
             }
+            Recorded::Not(Conflict::Budget(conflict)) => Err(match *conflict {
+                // It has gone with its decision, which was erased a moment ago.
+                BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
+                conflict => Refusal::from(conflict),
+            }),
+            Recorded::Not(Conflict::OutcomeReported) => Err(reported_before(id)),
+            Recorded::Before(_) | Recorded::Not(_) => Err(changes::unexpected()),
         }
-        Err(Refusal::contended())
     }
 }
 

@@ -14,9 +14,6 @@ use model::approval::{VoteError, Voter};
 use model::{ApprovalId, Role};
 use std::sync::Arc;
 
-/// How often a vote is proposed again because the directory moved in between.
-const ATTEMPTS_MAX: usize = 8;
-
 /// A person approves.
 pub async fn approve(
     State(gateway): State<Arc<Gateway>>,
@@ -47,10 +44,9 @@ impl Gateway {
     ) -> Result<Shown, Refusal> {
         let reason = body.into_reason();
         let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
-        for _ in 0..ATTEMPTS_MAX {
-            let snapshot = self.snapshot.load_full();
-            caller.holder.by().check(&snapshot, self.clock.now())?;
-            let tenant = crate::gateway::tenant(&snapshot, caller.tenant)?;
+        let voting = self.record_current(|snapshot| {
+            caller.holder.by().check(snapshot, self.clock.now())?;
+            let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
             let ballot = Ballot {
                 voter: voter(caller, tenant)?,
                 reason: reason.clone(),
@@ -60,20 +56,16 @@ impl Gateway {
                 id,
                 step: step(ballot),
             };
-            let proposal = Proposal::of(tenant, Happening::Approval(change));
-            let recorded = self.sequencer.record(proposal).await?;
-            self.approvals.ring(caller.tenant);
-            match recorded {
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Not(Conflict::Approval(conflict)) => return Err(refusal(&conflict, text)),
-                Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => {
-                    let approval = self.store.approval(caller.tenant, id).await?;
-                    let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
-                    return Ok(Shown::of(approval, self.clock.now()));
-                }
-            }
+            Ok(Proposal::of(tenant, Happening::Approval(change)))
+        });
+        let recorded = voting.await?;
+        self.approvals.ring(caller.tenant);
+        if let Recorded::Not(Conflict::Approval(conflict)) = recorded {
+            return Err(refusal(&conflict, text));
         }
-        Err(Refusal::contended())
+        let approval = self.store.approval(caller.tenant, id).await?;
+        let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
+        Ok(Shown::of(approval, self.clock.now()))
     }
 }
 

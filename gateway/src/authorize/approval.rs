@@ -1,12 +1,10 @@
 //! Attempts to use an approval that is not theirs are recorded.
 
-use super::ATTEMPTS_MAX;
-use crate::gateway::Gateway;
+use crate::gateway::{self, Gateway};
 use crate::http::{AgentCaller, Refusal};
-use crate::sequencer::Recorded;
 use canon::ObjectWriter;
 use engine::proposal::Happening;
-use engine::{Ask, Conflict, EntryKind, Proposal, ProposedEntry, Salt};
+use engine::{Ask, EntryKind, Proposal, ProposedEntry, Salt};
 use model::Name;
 use model::approval::Unusable;
 
@@ -20,15 +18,12 @@ impl Gateway {
         why: Unusable,
     ) -> Result<(), Refusal> {
         let salt = Salt::new(&*self.entropy);
-        for _ in 0..ATTEMPTS_MAX {
-            let tenant = self.tenant(caller.tenant)?;
-            let proposal = Proposal::of(&tenant, Happening::Note(misuse(caller, ask, why, salt)));
-            match self.sequencer.record(proposal).await? {
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Now(_) | Recorded::Before(_) | Recorded::Not(_) => return Ok(()),
-            }
-        }
-        Err(Refusal::contended())
+        let recording = self.record_current(|snapshot| {
+            let tenant = gateway::tenant(snapshot, caller.tenant)?;
+            let note = Happening::Note(misuse(caller, ask, why, salt));
+            Ok(Proposal::of(tenant, note))
+        });
+        recording.await.map(drop)
     }
 }
 

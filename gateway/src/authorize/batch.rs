@@ -6,6 +6,7 @@ use super::{Accepted, Answer, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal, query};
+use crate::recording::ATTEMPTS_MAX;
 use crate::sequencer::Terms;
 use crate::snapshot::AsOf;
 use axum::Extension;
@@ -60,7 +61,7 @@ impl Accepted {
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
         let mut fault = Refusal::contended();
-        for _ in 0..super::ATTEMPTS_MAX {
+        for _ in 0..ATTEMPTS_MAX {
             let waiting = self.gateway.prepare_each(&self.caller, &mut items).await;
             if !waiting.is_empty() {
                 let by = (&self.caller, self.deadline);

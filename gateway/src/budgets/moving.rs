@@ -15,9 +15,6 @@ use model::TenantId;
 use model::budget::BudgetError;
 use serde_json::json;
 
-/// How often a move is proposed again because the directory moved in between.
-const ATTEMPTS_MAX: usize = 8;
-
 /// An answer whose bytes are on disk, or were when they were given first.
 pub struct Answer(pub StatusCode, pub Bytes);
 
@@ -42,24 +39,21 @@ impl Gateway {
         repeat: Option<Repeat>,
         make: impl Fn(&Snapshot, &TenantSnapshot) -> Result<Move, Refusal>,
     ) -> Result<Bytes, Refusal> {
-        for _ in 0..ATTEMPTS_MAX {
-            let snapshot = self.snapshot.load_full();
-            let known = crate::gateway::tenant(&snapshot, tenant)?;
-            let what = make(&snapshot, known)?;
+        let moving = self.record_current(move |snapshot| {
+            let known = crate::gateway::tenant(snapshot, tenant)?;
+            let what = make(snapshot, known)?;
             check_in_use(&known.directory.tenant)?;
-            let proposal = proposal(known, what, repeat.clone());
-            match self.sequencer.record(proposal).await? {
-                Recorded::Now(receipt) => return Ok(receipt.into_answer()),
-                Recorded::Before(answer) => return Ok(answer),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Not(Conflict::Budget(conflict)) => return Err((*conflict).into()),
-                Recorded::Not(_) => {
-                    let detail = "this key was used for another request; a new request needs a new key";
-                    return Err(Refusal::new(Code::IdempotencyKeyReused, detail));
-                }
+            Ok(proposal(known, what, repeat.clone()))
+        });
+        match moving.await? {
+            Recorded::Now(receipt) => Ok(receipt.into_answer()),
+            Recorded::Before(answer) => Ok(answer),
+            Recorded::Not(Conflict::Budget(conflict)) => Err((*conflict).into()),
+            Recorded::Not(_) => {
+                let detail = "this key was used for another request; a new request needs a new key";
+                Err(Refusal::new(Code::IdempotencyKeyReused, detail))
             }
         }
-        Err(Refusal::contended())
     }
 
     /// The answer that was given to the same request before, if it is still known. Who must not be given an earlier answer is

@@ -4,6 +4,7 @@ use super::choose::Choice;
 use crate::changes::{self, By};
 use crate::gateway::{self, Gateway};
 use crate::http::Refusal;
+use crate::recording::ATTEMPTS_MAX;
 use crate::search::job::{after, token};
 use crate::sequencer::Recorded;
 use canon::Digest;
@@ -17,8 +18,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::{BlockClaim, RequestKey, StoreError, StoredEntry};
 
-/// How often it is proposed again because the directory has moved in between.
-const ATTEMPTS_MAX: usize = 8;
 /// How long blocks of the search index are held. Many times what a commit takes: a gateway that stops in the middle gives them back
 /// like this.
 const HOLD: Duration = Duration::from_mins(2);
