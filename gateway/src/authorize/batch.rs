@@ -17,7 +17,6 @@ use engine::Ask;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// The most asks in a batch.
 pub(crate) const ASKS_MAX: usize = 100;
@@ -62,13 +61,12 @@ impl Accepted {
         let mut items: Vec<Item> = asks.map(Item::new).collect();
         let mut fault = Refusal::contended();
         for _ in 0..ATTEMPTS_MAX {
-            let waiting = self.gateway.prepare_each(&self.caller, &mut items).await;
-            if !waiting.is_empty() {
-                let by = (&self.caller, self.deadline);
-                if let Err(refusal) = self.gateway.record_each(by, &mut items, waiting).await {
-                    fault = refusal;
-                    break;
-                }
+            let waiting = self.prepare_each(&mut items).await;
+            if !waiting.is_empty()
+                && let Err(refusal) = self.record_each(&mut items, waiting).await
+            {
+                fault = refusal;
+                break;
             }
             if items.iter().all(|item| item.answer.is_some()) {
                 break;
@@ -151,9 +149,10 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
     Ok(asks.collect())
 }
 
-impl Gateway {
+impl Accepted {
     /// Prepares every ask that has no answer yet. Returns those that must be recorded, with their places.
-    async fn prepare_each(&self, caller: &AgentCaller, items: &mut [Item]) -> Vec<(usize, Ready)> {
+    async fn prepare_each(&self, items: &mut [Item]) -> Vec<(usize, Ready)> {
+        let Self { gateway, caller, .. } = self;
         let (mut waiting, mut breather) = (Vec::new(), Breather::new());
         for (place, item) in items
             .iter_mut()
@@ -161,10 +160,10 @@ impl Gateway {
             .filter(|(_, item)| item.answer.is_none())
         {
             let step = match &item.ask {
-                Ok(ask) => match self.look_up(caller, ask, item.tokens_taken).await {
+                Ok(ask) => match gateway.look_up(caller, ask, item.tokens_taken).await {
                     Ok(looked_up) => {
                         item.as_of = Some(looked_up.as_of);
-                        self.prepare(caller, ask, &looked_up, &mut item.tokens_taken)
+                        gateway.prepare(caller, ask, &looked_up, &mut item.tokens_taken)
                     }
                     Err(refusal) => Err(refusal),
                 },
@@ -173,7 +172,7 @@ impl Gateway {
             match step {
                 Ok(Step::Unjudged(unjudged)) => {
                     if let Ok(ask) = &item.ask {
-                        let answer = self.unjudged(caller, ask, unjudged).await;
+                        let answer = gateway.unjudged(caller, ask, unjudged).await;
                         item.answer = Some(answer.map(|answer| answer.0));
                     }
                 }
@@ -182,7 +181,7 @@ impl Gateway {
                 // Judged again in the next round, when what is missing is there.
                 Ok(Step::LookAgain) => {}
                 Ok(Step::Fill(short)) => {
-                    item.answer = self.limits.fill(&short).await.err().map(Err);
+                    item.answer = gateway.limits.fill(&short).await.err().map(Err);
                 }
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
@@ -192,26 +191,22 @@ impl Gateway {
     }
 
     /// Records what was judged in one commit. What must be judged again has no answer afterwards.
-    async fn record_each(
-        &self,
-        (caller, deadline): (&AgentCaller, Option<Instant>),
-        items: &mut [Item],
-        waiting: Vec<(usize, Ready)>,
-    ) -> Result<(), Refusal> {
+    async fn record_each(&self, items: &mut [Item], waiting: Vec<(usize, Ready)>) -> Result<(), Refusal> {
+        let Self { gateway, caller, .. } = self;
         let terms = Terms {
-            deadline,
+            deadline: self.deadline,
             contents_as_of: waiting.iter().map(|(_, ready)| ready.contents_as_of).min(),
         };
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()
             .map(|(place, ready)| ((place, ready.judged), ready.proposal))
             .unzip();
-        let recorded = self.sequencer.record_all(terms, proposals).await?;
+        let recorded = gateway.sequencer.record_all(terms, proposals).await?;
         for ((place, judged), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             // Only what could be read was judged.
             if let Ok(ask) = &item.ask {
-                item.answer = self.conclude(caller, ask, judged, recorded).transpose();
+                item.answer = gateway.conclude(caller, ask, judged, recorded).transpose();
                 item.as_of = None;
             }
         }
