@@ -278,9 +278,14 @@ fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) ->
         return Plan::nothing(());
     }
     let reason = reason_of(rule, due);
+    let firing = Firing {
+        rule,
+        reason: &reason,
+        now,
+    };
     let done = match &due.subject {
-        Subject::Agent(agent) => of_agent(directory, *agent, rule, (reason.as_str(), now)),
-        Subject::Tool(tool) => of_tool(directory, tool, rule, (reason.as_str(), now)),
+        Subject::Agent(agent) => firing.on_agent(directory, *agent),
+        Subject::Tool(tool) => firing.on_tool(directory, tool),
     };
     let Some(Done {
         kind,
@@ -314,49 +319,49 @@ struct Done {
     write: Option<Write>,
 }
 
-/// What a rule does about an agent; `None` if it is gone.
-fn of_agent(
-    directory: &Directory,
-    agent: AgentId,
-    rule: &Rule,
-    (reason, now): (&str, Timestamp),
-) -> Option<Done> {
-    let agent = directory.agents.get(&agent)?;
-    let changed = rule.effect.apply(agent, reason, now).ok().flatten();
-    let mut facts = Map::from_iter([("id".to_owned(), json!(agent.id))]);
-    let kind = match &changed {
-        None => EntryKind::AlertRaised,
-        Some(changed) if changed.standing == agent.standing => {
-            facts.insert("risk_tier".to_owned(), json!(changed.risk_tier));
-            EntryKind::AgentUpdated
-        }
-        Some(_) => EntryKind::AgentFrozen,
-    };
-    Some(Done {
-        kind,
-        facts,
-        write: changed.map(|agent| Write::Put(Noun::Agent(Arc::new(agent)))),
-    })
+/// A rule that fires, with the reason that is given for it and the time.
+struct Firing<'a> {
+    rule: &'a Rule,
+    reason: &'a str,
+    now: Timestamp,
 }
 
-/// What a rule does about a tool; `None` if it is gone.
-fn of_tool(
-    directory: &Directory,
-    tool: &SlashFreeName,
-    rule: &Rule,
-    (reason, now): (&str, Timestamp),
-) -> Option<Done> {
-    let tool = directory.tools.get(tool)?;
-    let changed = rule.effect.apply_to_tool(tool, reason, now);
-    Some(Done {
-        kind: if changed.is_some() {
-            EntryKind::ToolFrozen
-        } else {
-            EntryKind::AlertRaised
-        },
-        facts: Map::from_iter([("tool".to_owned(), json!(tool.name))]),
-        write: changed.map(|tool| Write::Put(Noun::Tool(Arc::new(tool)))),
-    })
+impl Firing<'_> {
+    /// What the rule does about an agent; `None` if it is gone.
+    fn on_agent(&self, directory: &Directory, agent: AgentId) -> Option<Done> {
+        let agent = directory.agents.get(&agent)?;
+        let changed = self.rule.effect.apply(agent, self.reason, self.now);
+        let changed = changed.ok().flatten();
+        let mut facts = Map::from_iter([("id".to_owned(), json!(agent.id))]);
+        let kind = match &changed {
+            None => EntryKind::AlertRaised,
+            Some(changed) if changed.standing == agent.standing => {
+                facts.insert("risk_tier".to_owned(), json!(changed.risk_tier));
+                EntryKind::AgentUpdated
+            }
+            Some(_) => EntryKind::AgentFrozen,
+        };
+        Some(Done {
+            kind,
+            facts,
+            write: changed.map(|agent| Write::Put(Noun::Agent(Arc::new(agent)))),
+        })
+    }
+
+    /// What the rule does about a tool; `None` if it is gone.
+    fn on_tool(&self, directory: &Directory, tool: &SlashFreeName) -> Option<Done> {
+        let tool = directory.tools.get(tool)?;
+        let changed = self.rule.effect.apply_to_tool(tool, self.reason, self.now);
+        Some(Done {
+            kind: if changed.is_some() {
+                EntryKind::ToolFrozen
+            } else {
+                EntryKind::AlertRaised
+            },
+            facts: Map::from_iter([("tool".to_owned(), json!(tool.name))]),
+            write: changed.map(|tool| Write::Put(Noun::Tool(Arc::new(tool)))),
+        })
+    }
 }
 
 fn reason_of(rule: &Rule, due: &Due) -> String {

@@ -15,7 +15,7 @@ use super::file::{BrokenOff, Stretch};
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
-use about::{About, Run};
+use about::{About, Run, Search};
 use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
@@ -48,11 +48,13 @@ pub async fn evidence(
     Extension(caller): Extension<TenantCaller>,
     Query(about): Query<About>,
 ) -> Result<Response, Refusal> {
-    let store = &*gateway.store;
-    let head = store.head(caller.tenant).await?;
-    let (seqs, run) = about
-        .resolve((store, &gateway.readings), caller.tenant, head.seq)
-        .await?;
+    let search = Search {
+        store: &*gateway.store,
+        readings: &gateway.readings,
+        tenant: caller.tenant,
+        head: gateway.store.head(caller.tenant).await?.seq,
+    };
+    let (seqs, run) = search.resolve(about).await?;
     let keys = gateway.log_keys()?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {

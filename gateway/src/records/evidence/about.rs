@@ -36,6 +36,16 @@ pub struct About {
     run_id: Option<Name>,
 }
 
+/// The ledger in which the entries are looked for that a caller asks for.
+pub(super) struct Search<'a> {
+    pub(super) store: &'a dyn Store,
+    /// The places that everybody shares who reads much of a ledger.
+    pub(super) readings: &'a Line,
+    pub(super) tenant: TenantId,
+    /// The last entry that is looked at.
+    pub(super) head: u64,
+}
+
 /// A run, and which decisions are its own.
 pub(super) struct Run {
     pub(super) id: Name,
@@ -62,37 +72,19 @@ struct Said {
     expired_at: Option<Timestamp>,
 }
 
-impl About {
+impl Search<'_> {
     /// The entries that it is about, of which there is at least one, and the run, if it is about one.
-    pub(super) async fn resolve(
-        self,
-        (store, readings): (&dyn Store, &Line),
-        tenant: TenantId,
-        head: u64,
-    ) -> Result<(RangeInclusive<u64>, Option<Run>), Refusal> {
-        let is_by_seq = self.from_seq.is_some() || self.to_seq.is_some();
-        let is_by_time = self.from.is_some() || self.to.is_some();
-        match (is_by_seq, is_by_time, self.run_id) {
-            (_, false, None) => Ok((Range::new(self.from_seq, self.to_seq).within(head)?, None)),
-            (false, true, None) => {
-                let first = match self.from {
-                    Some(from) => first_since(store, tenant, head, from).await?,
-                    None => 1,
-                };
-                let end = match self.to {
-                    Some(to) => first_since(store, tenant, head, to).await?,
-                    None => head + 1,
-                };
-                if first >= end {
-                    return Err(Refusal::new(
-                        Code::EmptyRange,
-                        "no entry was recorded in this time",
-                    ));
-                }
-                Ok((first..=end - 1, None))
+    pub(super) async fn resolve(&self, about: About) -> Result<(RangeInclusive<u64>, Option<Run>), Refusal> {
+        let is_by_seq = about.from_seq.is_some() || about.to_seq.is_some();
+        let is_by_time = about.from.is_some() || about.to.is_some();
+        match (is_by_seq, is_by_time, about.run_id) {
+            (_, false, None) => {
+                let range = Range::new(about.from_seq, about.to_seq);
+                Ok((range.within(self.head)?, None))
             }
+            (false, true, None) => Ok((self.seqs_of_time(about.from, about.to).await?, None)),
             (false, false, Some(id)) => {
-                let (seqs, run) = Run::find((store, readings), tenant, head, id).await?;
+                let (seqs, run) = self.find_run(id).await?;
                 Ok((seqs, Some(run)))
             }
             _ => Err(invalid(
@@ -100,18 +92,41 @@ impl About {
             )),
         }
     }
-}
 
-impl Run {
+    /// The entries that were recorded from a time on and before another one.
+    async fn seqs_of_time(
+        &self,
+        from: Option<Timestamp>,
+        to: Option<Timestamp>,
+    ) -> Result<RangeInclusive<u64>, Refusal> {
+        let first = match from {
+            Some(from) => self.first_since(from).await?,
+            None => 1,
+        };
+        let end = match to {
+            Some(to) => self.first_since(to).await?,
+            None => self.head + 1,
+        };
+        if first >= end {
+            return Err(Refusal::new(
+                Code::EmptyRange,
+                "no entry was recorded in this time",
+            ));
+        }
+        Ok(first..=end - 1)
+    }
+
+    async fn first_since(&self, time: Timestamp) -> Result<u64, StoreError> {
+        first_since(self.store, self.tenant, self.head, time).await
+    }
+
     /// Finds a run, and the entries from its first decision to the last of its decisions, of what people have said about them and of what
     /// became of them.
-    async fn find(
-        (store, readings): (&dyn Store, &Line),
-        tenant: TenantId,
-        head: u64,
-        id: Name,
-    ) -> Result<(RangeInclusive<u64>, Self), Refusal> {
-        let mut run = Self {
+    async fn find_run(&self, id: Name) -> Result<(RangeInclusive<u64>, Run), Refusal> {
+        let Self {
+            store, tenant, head, ..
+        } = *self;
+        let mut run = Run {
             id,
             decisions: HashSet::new(),
         };
@@ -123,13 +138,13 @@ impl Run {
             .map(|entry| entry.at);
         let mut before = Some(head + 1);
         while let Some(end) = before {
-            let _permit = readings.place_for_part(tenant).await;
+            let _permit = self.readings.place_for_part(tenant).await;
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
             let latest = found.decisions.first().map(|decision| decision.seq);
             last = last.max(latest).max(outcomes.last().copied());
-            said.add(store, tenant, (&found.decisions, newest)).await?;
+            said.add(self, &found.decisions, newest).await?;
             first = found.decisions.last().map(|decision| decision.seq).or(first);
             run.decisions.extend(ids);
             if run.decisions.len() > DECISIONS_MAX {
@@ -140,8 +155,7 @@ impl Run {
             before = found.next;
         }
         for said_at in [said.voted_at, said.expired_at].into_iter().flatten() {
-            let vote = run.last_vote((store, readings), tenant, (said_at, head)).await?;
-            last = last.max(vote);
+            last = last.max(self.last_vote(&run, said_at).await?);
         }
         match (first, last) {
             (Some(first), Some(last)) => Ok((first..=last, run)),
@@ -153,6 +167,26 @@ impl Run {
         }
     }
 
+    /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which was at `said_at`.
+    async fn last_vote(&self, run: &Run, said_at: Timestamp) -> Result<Option<u64>, StoreError> {
+        let mut next = self.first_since(said_at).await?;
+        let end = self.head.min(next.saturating_add(LOOKED_AT_MAX));
+        let mut vote = None;
+        while next <= end {
+            let _permit = self.readings.place_for_part(self.tenant).await;
+            let entries = self.store.entries(self.tenant, next, ENTRIES_AT_ONCE).await?;
+            let votes = entries
+                .iter()
+                .filter(|entry| entry.seq <= self.head && run.is_vote(entry));
+            vote = votes.map(|entry| entry.seq).max().or(vote);
+            let Some(last) = entries.last() else { break };
+            next = last.seq + 1;
+        }
+        Ok(vote)
+    }
+}
+
+impl Run {
     fn wanted(&self, end: u64) -> Wanted {
         Wanted {
             filter: DecisionFilter {
@@ -164,29 +198,6 @@ impl Run {
             seqs: 1..end,
             limit: PAGE,
         }
-    }
-
-    /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which was at `said_at`.
-    async fn last_vote(
-        &self,
-        (store, readings): (&dyn Store, &Line),
-        tenant: TenantId,
-        (said_at, head): (Timestamp, u64),
-    ) -> Result<Option<u64>, StoreError> {
-        let mut next = first_since(store, tenant, head, said_at).await?;
-        let end = head.min(next.saturating_add(LOOKED_AT_MAX));
-        let mut vote = None;
-        while next <= end {
-            let _permit = readings.place_for_part(tenant).await;
-            let entries = store.entries(tenant, next, ENTRIES_AT_ONCE).await?;
-            let votes = entries
-                .iter()
-                .filter(|entry| entry.seq <= head && self.is_vote(entry));
-            vote = votes.map(|entry| entry.seq).max().or(vote);
-            let Some(last) = entries.last() else { break };
-            next = last.seq + 1;
-        }
-        Ok(vote)
     }
 
     /// Whether an entry tells how far an approval has come that a decision of the run asks for.
@@ -222,9 +233,9 @@ impl Said {
     /// Adds what was said about these decisions by entries that are no later than `newest`.
     async fn add(
         &mut self,
-        store: &dyn Store,
-        tenant: TenantId,
-        (decisions, newest): (&[StoredDecision], Option<Timestamp>),
+        search: &Search<'_>,
+        decisions: &[StoredDecision],
+        newest: Option<Timestamp>,
     ) -> Result<(), StoreError> {
         for decision in decisions {
             if decision.reason.verdict() != Verdict::RequireApproval {
@@ -234,7 +245,7 @@ impl Said {
             let Some(id) = asking.approval.and_then(|asked| asked.id) else {
                 continue;
             };
-            let Some(approval) = store.approval(tenant, id).await? else {
+            let Some(approval) = search.store.approval(search.tenant, id).await? else {
                 continue;
             };
             let votes = approval.votes.iter().map(|vote| vote.at);
