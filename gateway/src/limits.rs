@@ -388,20 +388,28 @@ impl Told<'_> {
             None => refusal.with_header(header::RETRY_AFTER, HeaderValue::from(NEVER_REFILLS_SECONDS)),
         };
         refusal
-            .with_header(
-                RATE_LIMIT_POLICY,
-                self.header(('q', self.quota), ('w', self.window)),
-            )
-            .with_header(RATE_LIMIT, self.header(('r', self.left), ('t', self.wait)))
+            .with_header(RATE_LIMIT_POLICY, self.policy_header())
+            .with_header(RATE_LIMIT, self.limit_header())
     }
 
-    /// A header with one parameter, and another one if there is something to say.
-    fn header(&self, (key, value): (char, u64), (other, seconds): (char, Option<u64>)) -> HeaderValue {
-        let seconds = seconds.map(|seconds| format!(";{other}={seconds}"));
-        let seconds = seconds.unwrap_or_default();
-        let text = format!("\"{}\";{key}={value}{seconds}", self.name);
-        HeaderValue::from_str(&text).expect("digits and plain words are visible ASCII")
+    /// How much it lets pass, and in how many seconds that comes back.
+    fn policy_header(&self) -> HeaderValue {
+        let window = self.window.map(|seconds| format!(";w={seconds}"));
+        let window = window.unwrap_or_default();
+        plain_header(&format!("\"{}\";q={}{window}", self.name, self.quota))
     }
+
+    /// How much is left, and how many seconds to wait.
+    fn limit_header(&self) -> HeaderValue {
+        let wait = self.wait.map(|seconds| format!(";t={seconds}"));
+        let wait = wait.unwrap_or_default();
+        plain_header(&format!("\"{}\";r={}{wait}", self.name, self.left))
+    }
+}
+
+/// A header of digits and plain words.
+fn plain_header(text: &str) -> HeaderValue {
+    HeaderValue::from_str(text).expect("digits and plain words are visible ASCII")
 }
 
 /// The refusal of an ask that a bucket has too few tokens for.

@@ -70,6 +70,15 @@ struct Pages {
 /// How many nonces there are of each, in each page.
 type Counts<K> = HashMap<K, HashMap<i64, usize>>;
 
+/// The nonce of a request, and who has sent it.
+struct SentNonce<'a> {
+    tenant: TenantId,
+    agent: AgentId,
+    /// The name of the key that has signed the request.
+    key: &'a str,
+    nonce: &'a str,
+}
+
 /// Why a nonce is not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum NotTaken {
@@ -98,9 +107,13 @@ impl Nonces {
         if signed.created() <= memory.since {
             return Err(NotTaken::TooEarly);
         }
-        let whose = (caller.tenant, caller.agent.id);
-        let nonce = (signed.key_id(), signed.nonce());
-        memory.pages.take(whose, nonce, signed.forgotten_at())
+        let sent = SentNonce {
+            tenant: caller.tenant,
+            agent: caller.agent.id,
+            key: signed.key_id(),
+            nonce: signed.nonce(),
+        };
+        memory.pages.take(&sent, signed.forgotten_at())
     }
 }
 
@@ -137,18 +150,13 @@ impl Pages {
         }
     }
 
-    fn take(
-        &mut self,
-        (tenant, agent): (TenantId, AgentId),
-        (key, nonce): (&str, &str),
-        forgotten_at: Timestamp,
-    ) -> Result<(), NotTaken> {
-        let name = name(agent, key, nonce);
+    fn take(&mut self, sent: &SentNonce<'_>, forgotten_at: Timestamp) -> Result<(), NotTaken> {
+        let name = sent.name();
         if self.by_page.values().any(|page| page.contains(&name)) {
             return Err(NotTaken::Seen);
         }
-        let of_agent = self.agents.entry(agent).or_default();
-        let of_tenant = self.tenants.entry(tenant).or_default();
+        let of_agent = self.agents.entry(sent.agent).or_default();
+        let of_tenant = self.tenants.entry(sent.tenant).or_default();
         let taken: usize = self.by_page.values().map(HashSet::len).sum();
         let of_tenant_max = NONCES_MAX.saturating_sub(taken) * NONCES_OF_A_TENANT_FOR_A_FREE_PLACE;
         if of_tenant.values().sum::<usize>() >= of_tenant_max
@@ -172,19 +180,22 @@ fn forget_before<K>(first: i64, counts: &mut Counts<K>) {
     });
 }
 
-/// What stands for a nonce of one key of one agent. Sixteen bytes of SHA-256 are too many to find two that are alike.
-fn name(agent: AgentId, key: &str, nonce: &str) -> [u8; 16] {
-    let mut text = Vec::with_capacity(16 + 8 + key.len() + nonce.len());
-    text.extend_from_slice(agent.as_bytes());
-    text.extend_from_slice(&(key.len() as u64).to_be_bytes());
-    text.extend_from_slice(key.as_bytes());
-    text.extend_from_slice(nonce.as_bytes());
-    let digest = Digest::of(&text);
-    let (first, _) = digest
-        .as_bytes()
-        .split_first_chunk()
-        .expect("a digest has 32 bytes");
-    *first
+impl SentNonce<'_> {
+    /// What stands for a nonce of one key of one agent. Sixteen bytes of SHA-256 are too many to find two that are alike.
+    fn name(&self) -> [u8; 16] {
+        let (key, nonce) = (self.key.as_bytes(), self.nonce.as_bytes());
+        let mut text = Vec::with_capacity(16 + 8 + key.len() + nonce.len());
+        text.extend_from_slice(self.agent.as_bytes());
+        text.extend_from_slice(&(key.len() as u64).to_be_bytes());
+        text.extend_from_slice(key);
+        text.extend_from_slice(nonce);
+        let digest = Digest::of(&text);
+        let (first, _) = digest
+            .as_bytes()
+            .split_first_chunk()
+            .expect("a digest has 32 bytes");
+        *first
+    }
 }
 
 /// The request, if one of these keys has signed it and it was not sent before, and which.
@@ -296,10 +307,19 @@ mod tests {
 
     const TENANT: TenantId = TenantId::from_bytes([7; 16]);
     const AGENT: AgentId = AgentId::from_bytes([1; 16]);
-    const WHO: (TenantId, AgentId) = (TENANT, AGENT);
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millis(millis)
+    }
+
+    /// This nonce of the key `a` of the agent.
+    const fn sent(nonce: &str) -> SentNonce<'_> {
+        SentNonce {
+            tenant: TENANT,
+            agent: AGENT,
+            key: "a",
+            nonce,
+        }
     }
 
     #[test]
@@ -313,24 +333,29 @@ mod tests {
             (AGENT, "", "ab"),
             (other, "a", "b"),
         ] {
-            let who = (TENANT, agent);
-            assert_eq!(pages.take(who, (key, nonce), end), Ok(()), "{key} {nonce}");
-            assert_eq!(pages.take(who, (key, nonce), end), Err(NotTaken::Seen));
-            assert_eq!(pages.take(who, (key, nonce), at(60_000)), Err(NotTaken::Seen));
+            let sent = SentNonce {
+                tenant: TENANT,
+                agent,
+                key,
+                nonce,
+            };
+            assert_eq!(pages.take(&sent, end), Ok(()), "{key} {nonce}");
+            assert_eq!(pages.take(&sent, end), Err(NotTaken::Seen));
+            assert_eq!(pages.take(&sent, at(60_000)), Err(NotTaken::Seen));
         }
     }
 
     #[test]
     fn what_cannot_be_sent_again_is_forgotten_and_not_a_moment_before() {
         let mut pages = Pages::default();
-        pages.take(WHO, ("a", "1"), at(60_000)).unwrap();
-        pages.take(WHO, ("a", "2"), at(180_000)).unwrap();
+        pages.take(&sent("1"), at(60_000)).unwrap();
+        pages.take(&sent("2"), at(180_000)).unwrap();
         pages.forget(at(119_999));
-        assert_eq!(pages.take(WHO, ("a", "1"), at(60_000)), Err(NotTaken::Seen));
+        assert_eq!(pages.take(&sent("1"), at(60_000)), Err(NotTaken::Seen));
         pages.forget(at(120_000));
         assert_eq!(pages.agents[&AGENT], HashMap::from([(3, 1)]));
         assert_eq!(pages.tenants[&TENANT], HashMap::from([(3, 1)]));
-        assert_eq!(pages.take(WHO, ("a", "2"), at(180_000)), Err(NotTaken::Seen));
+        assert_eq!(pages.take(&sent("2"), at(180_000)), Err(NotTaken::Seen));
         pages.forget(at(600_000));
         assert!(pages.by_page.is_empty() && pages.agents.is_empty() && pages.tenants.is_empty());
     }
@@ -346,11 +371,11 @@ mod tests {
                 pages: Pages::default(),
             };
             let end = at(PAGE_END - 2_000);
-            memory.pages.take(WHO, ("a", "1"), end).unwrap();
+            memory.pages.take(&sent("1"), end).unwrap();
             memory.look_at(at(PAGE_END));
             memory.look_at(at(PAGE_END - back));
             if is_known {
-                let again = memory.pages.take(WHO, ("a", "1"), end);
+                let again = memory.pages.take(&sent("1"), end);
                 assert_eq!(again, Err(NotTaken::Seen));
             } else {
                 assert_eq!(memory.since, second(at(PAGE_END - back)));
@@ -363,11 +388,14 @@ mod tests {
         let mut pages = Pages::default();
         for number in 0..NONCES_OF_AN_AGENT_MAX {
             let nonce = number.to_string();
-            pages.take(WHO, ("a", &nonce), at(60_000)).unwrap();
+            pages.take(&sent(&nonce), at(60_000)).unwrap();
         }
-        assert_eq!(pages.take(WHO, ("a", "more"), at(60_000)), Err(NotTaken::Full));
-        let other = (TENANT, AgentId::from_bytes([2; 16]));
-        assert_eq!(pages.take(other, ("a", "more"), at(60_000)), Ok(()));
+        assert_eq!(pages.take(&sent("more"), at(60_000)), Err(NotTaken::Full));
+        let other = SentNonce {
+            agent: AgentId::from_bytes([2; 16]),
+            ..sent("more")
+        };
+        assert_eq!(pages.take(&other, at(60_000)), Ok(()));
     }
 
     /// Has so many places more taken by agents of a tenant that do not ask again.
@@ -382,7 +410,13 @@ mod tests {
     fn one_tenant_does_not_take_the_places_of_others_nor_do_several() {
         let mut pages = Pages::default();
         let [one, two, other] = [1, 2, 3].map(|id| TenantId::from_bytes([id; 16]));
-        let take = |pages: &mut Pages, tenant, nonce| pages.take((tenant, AGENT), ("a", nonce), at(60_000));
+        let take = |pages: &mut Pages, tenant, nonce| {
+            let sent = SentNonce {
+                tenant,
+                ..sent(nonce)
+            };
+            pages.take(&sent, at(60_000))
+        };
         fill(&mut pages, one, NONCES_MAX / 8 * 7 - 1);
         assert_eq!(take(&mut pages, one, "last"), Ok(()));
         assert_eq!(take(&mut pages, one, "more"), Err(NotTaken::Full));
