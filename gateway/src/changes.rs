@@ -156,8 +156,11 @@ impl Gateway {
             }
             size::check(&plan.writes)?;
             let wanted = Wanted::of(snapshot.compiler(), &before.directory, &plan.writes);
-            let kept = (&wanted.before, &wanted.after);
-            size::check_kept(kept, by, plan.kind, self.options.directory_bytes_max)?;
+            let directories = size::Directories {
+                before: &wanted.before,
+                after: &wanted.after,
+            };
+            directories.check_kept(by, plan.kind, self.options.directory_bytes_max)?;
             let fitting = if let Some(fitting) = fitted.find(&wanted) {
                 fitting
             } else {

@@ -27,25 +27,45 @@ pub(super) fn check(writes: &[Write]) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody need not make room first, operators
-/// have set the bound themselves, and their own directory is theirs to fill.
-pub(super) fn check_kept(
-    (before, after): (&Directory, &Directory),
-    by: By<'_>,
-    kind: EntryKind,
-    bytes_max: usize,
-) -> Result<(), Refusal> {
-    let bytes = after.bytes();
-    if bytes <= bytes_max || bytes <= before.bytes() || after.tenant.id == TenantId::SYSTEM {
-        return Ok(());
+/// The directory of a tenant before and after a change.
+#[derive(Clone, Copy)]
+pub(super) struct Directories<'a> {
+    pub(super) before: &'a Directory,
+    pub(super) after: &'a Directory,
+}
+
+impl Directories<'_> {
+    /// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody need not make room first,
+    /// operators have set the bound themselves, and their own directory is theirs to fill.
+    pub(super) fn check_kept(self, by: By<'_>, kind: EntryKind, bytes_max: usize) -> Result<(), Refusal> {
+        let Self { before, after } = self;
+        let bytes = after.bytes();
+        if bytes <= bytes_max || bytes <= before.bytes() || after.tenant.id == TenantId::SYSTEM {
+            return Ok(());
+        }
+        if passes(by) || stops(kind) || self.only_holds(kind) {
+            return Ok(());
+        }
+        Err(too_full(bytes, bytes_max))
     }
-    if passes(by) || stops(kind) || only_holds((before, after), kind) {
-        return Ok(());
+
+    /// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each action one waits, which
+    /// is bounded.
+    fn only_holds(self, kind: EntryKind) -> bool {
+        let tools_and_actions = |directory: &Directory| {
+            let actions = directory.tools.values().map(|tool| tool.actions.len());
+            (directory.tools.len(), actions.sum::<usize>())
+        };
+        kind == EntryKind::ToolImported && tools_and_actions(self.before) == tools_and_actions(self.after)
     }
+}
+
+/// The refusal of a change after which a directory would hold so many bytes.
+fn too_full(bytes: usize, bytes_max: usize) -> Refusal {
     let detail = format!(
         "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
     );
-    Err(Refusal::new(Code::Conflict, detail))
+    Refusal::new(Code::Conflict, detail)
 }
 
 /// Whether an entry of this kind tells that somebody was stopped.
@@ -63,15 +83,6 @@ fn passes(by: By<'_>) -> bool {
         By::Key(key) => key.role == Role::Operator,
         _ => false,
     }
-}
-
-/// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each action one waits, which is bounded.
-fn only_holds((before, after): (&Directory, &Directory), kind: EntryKind) -> bool {
-    let tools_and_actions = |directory: &Directory| {
-        let actions = directory.tools.values().map(|tool| tool.actions.len());
-        (directory.tools.len(), actions.sum::<usize>())
-    };
-    kind == EntryKind::ToolImported && tools_and_actions(before) == tools_and_actions(after)
 }
 
 fn too_much() -> Refusal {
@@ -125,21 +136,28 @@ mod tests {
     fn what_stops_somebody_or_is_the_operators_own_needs_no_room() {
         let empty = directory(TenantId::from_bytes([1; 16]));
         let full = with_team(empty.clone());
-        let grown = (&empty, &full);
+        let grown = Directories {
+            before: &empty,
+            after: &full,
+        };
         let room = full.bytes();
         let rule = Name::new("rule").unwrap();
-        let check = |by, kind, bytes_max| check_kept(grown, by, kind, bytes_max);
+        let check = |by, kind, bytes_max| grown.check_kept(by, kind, bytes_max);
         let refusal = check(By::Start, EntryKind::TeamPut, room - 1).unwrap_err();
         assert_eq!(refusal.code(), Code::Conflict);
         check(By::Start, EntryKind::TeamPut, room).unwrap();
         check(By::Start, EntryKind::AgentFrozen, 1).unwrap();
         check(By::Rule(&rule), EntryKind::AgentUpdated, 1).unwrap();
-        for same_or_less in [(&full, &full), (&full, &empty)] {
-            check_kept(same_or_less, By::Start, EntryKind::TeamPut, 1).unwrap();
+        for after in [&full, &empty] {
+            let same_or_less = Directories { before: &full, after };
+            same_or_less.check_kept(By::Start, EntryKind::TeamPut, 1).unwrap();
         }
         let system = directory(TenantId::SYSTEM);
-        let grown = (&system, &with_team(system.clone()));
-        check_kept(grown, By::Start, EntryKind::KeyCreated, 1).unwrap();
+        let grown = Directories {
+            before: &system,
+            after: &with_team(system.clone()),
+        };
+        grown.check_kept(By::Start, EntryKind::KeyCreated, 1).unwrap();
     }
 
     #[test]
