@@ -4,13 +4,13 @@
 use crate::ask::Ask;
 use crate::delegation;
 use crate::entry_kind::EntryKind;
-use crate::judge::{Judgement, Refusal, RulingSummary};
+use crate::judge::{Circumstances, Judgement, Refusal, RulingSummary};
 use crate::proposal::ProposedEntry;
 use crate::provenance::Provenance;
 use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::approval::{Delegator, Origin, Unusable, Vote, VoteError, Voter};
-use model::{Agent, Approval, ApprovalId, ReasonCode, Sources, Timestamp, Verdict};
+use model::{Approval, ApprovalId, ReasonCode, Sources, Timestamp, Verdict};
 
 /// How an approval changes, beside being asked for and spent, which decisions do.
 #[derive(Debug)]
@@ -129,10 +129,15 @@ impl ApprovalChange {
 pub(crate) fn with_approval(
     mut judgement: Judgement,
     approval: &Approval,
-    (tenant, agent): (&TenantSnapshot, &Agent),
-    ask: &Ask,
-    now: Timestamp,
+    circumstances: &Circumstances<'_>,
 ) -> Result<Judgement, Refusal> {
+    let Circumstances {
+        tenant,
+        agent,
+        ask,
+        now,
+        ..
+    } = *circumstances;
     if judgement.verdict() == Verdict::Deny {
         return Ok(judgement);
     }

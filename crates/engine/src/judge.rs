@@ -292,12 +292,13 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let circumstances = Circumstances::new(tenant, agent, ask, facts, now)?;
+    let mut circumstances = Circumstances::new(tenant, agent, ask, facts, now)?;
     let mut found = circumstances.judge_by_policy()?;
-    found.provenance = circumstances.provenance.map(Box::new);
+    // From here on the judgement has it.
+    found.provenance = circumstances.provenance.take().map(Box::new);
     let mut found = match (&ask.approval_id, facts.approval) {
         (Some(_), Some(approval)) => {
-            let heard = |found| with_approval(found, approval, (tenant, agent), ask, now);
+            let heard = |found| with_approval(found, approval, &circumstances);
             let shadow = found.shadow.take().map(|shadow| {
                 Box::new(Judgement {
                     risk: found.risk,
@@ -349,17 +350,17 @@ pub fn may_repeat_allow(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bo
 }
 
 /// An ask with everything that it is judged by.
-struct Circumstances<'a> {
-    tenant: &'a TenantSnapshot,
-    agent: &'a Agent,
-    ask: &'a Ask,
+pub(crate) struct Circumstances<'a> {
+    pub(crate) tenant: &'a TenantSnapshot,
+    pub(crate) agent: &'a Agent,
+    pub(crate) ask: &'a Ask,
     facts: &'a LookedUpFacts<'a>,
     /// What the token that came along says, verified.
     provenance: Option<Provenance>,
     trust: EffectiveTrust,
     /// The least trusted source that the run has seen, the ask included; absent if that is not kept.
     run_worst: Option<Trust>,
-    now: Timestamp,
+    pub(crate) now: Timestamp,
 }
 
 impl<'a> Circumstances<'a> {
@@ -437,7 +438,7 @@ impl<'a> Circumstances<'a> {
         let denial = if tool.is_canary() {
             None
         } else {
-            tool_denial(self.agent, (tool, action), self.trust)
+            tool_denial(self.agent, tool, action, self.trust)
         };
         let mut judgement = if let Some(denial) = denial {
             denial
@@ -647,11 +648,7 @@ fn unknown_principal(name: &Name) -> String {
 }
 
 /// What is wrong with the tool, whatever policies say: of a trap they are asked first, of any other after this.
-fn tool_denial(
-    agent: &Agent,
-    (tool, action): (&Tool, &ToolAction),
-    trust: EffectiveTrust,
-) -> Option<Judgement> {
+fn tool_denial(agent: &Agent, tool: &Tool, action: &ToolAction, trust: EffectiveTrust) -> Option<Judgement> {
     let (reason, explanation) = if !agent.tools.includes(tool.name.as_str()) {
         let explanation = format!("the agent has no grant for `{}`", tool.name);
         (ReasonCode::ToolNotGranted, explanation)
@@ -813,7 +810,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
     // A trap that policies let pass is a tool like any other.
     if ruling.reason.verdict() != Verdict::Deny
         && tool.is_canary()
-        && let Some(denial) = tool_denial(agent, (tool, action), trust)
+        && let Some(denial) = tool_denial(agent, tool, action, trust)
     {
         return Judgement {
             policies_asked: true,
