@@ -11,7 +11,7 @@ use std::sync::Arc;
 use canon::{Canonical, Limits, canonicalize};
 use criterion::Criterion;
 use engine::decision::UnsealedAnswer;
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{
     Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, NamedRequest, Proposal, ProposedDecision,
     Records, RepeatRule, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
@@ -166,13 +166,16 @@ impl Scene {
 
     /// What the decisions of the batch say, each with the row of its entry.
     fn decisions(&self) -> impl Iterator<Item = (&Wording, &EntryRow)> {
-        let wordings = self.proposals.iter().filter_map(|proposal| match &proposal.what {
-            Happening::Decision(decision) => match &decision.records {
-                Records::Worded(wording) => Some(wording),
-                Records::Costed(_) => None,
-            },
-            _ => None,
-        });
+        let wordings = self
+            .proposals
+            .iter()
+            .filter_map(|proposal| match &proposal.intent {
+                Intent::Decision(decision) => match &decision.records {
+                    Records::Worded(wording) => Some(wording),
+                    Records::Costed(_) => None,
+                },
+                _ => None,
+            });
         wordings.zip(&self.recorded)
     }
 
@@ -238,7 +241,7 @@ fn propose(ask: &Ask, decided: &Decided<'_>) -> Proposal {
         tenant: TENANT,
         revision: decided.tenant.revision,
         base: decided.tenant.policies.base_digest(),
-        what: Happening::Decision(Box::new(ProposedDecision {
+        intent: Intent::Decision(Box::new(ProposedDecision {
             records: Records::Worded(decided.word()),
             id: decided.id,
             agent: AGENT,

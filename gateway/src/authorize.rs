@@ -33,7 +33,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::judge::{may_repeat_allow, run_and_parent, worst_source};
-use engine::proposal::{ApprovalUse, Happening};
+use engine::proposal::{ApprovalUse, Intent};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
@@ -326,7 +326,7 @@ impl Gateway {
                 forgotten: self.replays.forgotten(),
             },
             contents_as_of,
-            proposal: Proposal::of(tenant, Happening::Decision(Box::new(decision))),
+            proposal: Proposal::of(tenant, Intent::Decision(Box::new(decision))),
         }
     }
 

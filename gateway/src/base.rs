@@ -15,7 +15,7 @@ use crate::http::{Code, Refusal};
 use crate::sequencer::Recorded;
 use crate::start;
 use canon::Digest;
-use engine::proposal::{Change, Happening};
+use engine::proposal::{Change, Intent};
 use engine::{Conflict, EntryKind, Proposal, Recompiled, Snapshot};
 use model::{BaseInForce, Noun, TenantId, Timestamp, Write};
 use policy::{BasePolicies, ProbeFailure};
@@ -180,7 +180,7 @@ fn propose(
         tenant: TenantId::SYSTEM,
         revision: gateway::tenant(snapshot, TenantId::SYSTEM)?.revision,
         base: snapshot.base_digest(),
-        what: Happening::Base {
+        intent: Intent::Base {
             change,
             recompiled: Arc::new(recompiled),
         },

@@ -18,7 +18,7 @@ use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
 use crate::sequencer::{FOLLOW_MAX, Recorded};
 use crate::start;
-use engine::proposal::{Change, Happening};
+use engine::proposal::{Change, Intent};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
 use policy::{Compiler, Diagnostic, Diagnostics, PolicySet};
@@ -180,7 +180,7 @@ impl Gateway {
                 tenant,
                 revision: before.revision,
                 base: snapshot.base_digest(),
-                what: Happening::Change(change),
+                intent: Intent::Change(change),
             };
             let recorded = self.sequencer.record_without_following(proposal).await?;
             match recorded {
@@ -253,7 +253,7 @@ impl Gateway {
                 tenant: TenantId::SYSTEM,
                 revision: snapshot.revision(TenantId::SYSTEM),
                 base: snapshot.base_digest(),
-                what: Happening::NewTenant {
+                intent: Intent::NewTenant {
                     tenant: tenant.id,
                     announcement: entry(EntryKind::TenantCreated, by, facts)?,
                     change,

@@ -10,7 +10,7 @@ use crate::sequencer::Recorded;
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::{Digest, ObjectWriter};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::runs::Sighting;
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, Salt};
 use model::{Name, Timestamp, Trust};
@@ -113,7 +113,7 @@ impl Gateway {
                 judged_with: before,
             };
             let salt = Salt::new(&*self.entropy);
-            let observed = Happening::Observation(observation.entry(caller, &run_id, salt), sighting);
+            let observed = Intent::Observation(observation.entry(caller, &run_id, salt), sighting);
             match self.sequencer.record(Proposal::of(&tenant, observed)).await? {
                 Recorded::Now(receipt) => {
                     return Ok(Observed {

@@ -10,7 +10,7 @@ use canon::Digest;
 use engine::budgets::cost::Cost;
 use engine::budgets::moves::BudgetConflict;
 use engine::budgets::report::{self, Settling};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Conflict, Proposal, Salt};
 use model::budget::Subject;
 use model::{Amount, DecisionId, Estimate, Name, ReservationId, SlashFreeName, Timestamp, Unit, Verdict};
@@ -224,7 +224,7 @@ impl Gateway {
             if let Some(cost) = settling.as_mut().and_then(|settling| settling.cost.as_mut()) {
                 cost.subject.team.clone_from(&agent.team);
             }
-            let outcome = Happening::Outcome {
+            let outcome = Intent::Outcome {
                 entry: report.entry(),
                 decision: id,
                 mismatch: report.mismatch,

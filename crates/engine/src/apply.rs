@@ -12,7 +12,7 @@ use crate::budgets::moves::{BudgetConflict, BudgetMove, Moved};
 use crate::budgets::report::Settling;
 use crate::entry_kind::EntryKind;
 use crate::proposal::{
-    ApprovalUse, Change, ErasedBody, Happening, NamedRequest, Proposal, ProposedDecision, ProposedEntry,
+    ApprovalUse, Change, ErasedBody, Intent, NamedRequest, Proposal, ProposedDecision, ProposedEntry,
     Records, Wording,
 };
 use crate::quotas::{self, KnownCounters, QuotaExceeded};
@@ -309,10 +309,10 @@ impl<'p> Pass<'p> {
         if revision != proposal.revision || self.books.snapshot.base_digest() != proposal.base {
             return Conflict::DirectoryMoved { tenant, revision }.into();
         }
-        let settled = match &proposal.what {
-            Happening::Decision(decision) => return self.decide(tenant, decision),
-            Happening::Change(change) => self.change(tenant, change),
-            Happening::NewTenant {
+        let settled = match &proposal.intent {
+            Intent::Decision(decision) => return self.decide(tenant, decision),
+            Intent::Change(change) => self.change(tenant, change),
+            Intent::NewTenant {
                 tenant: new,
                 announcement,
                 change,
@@ -320,19 +320,19 @@ impl<'p> Pass<'p> {
                 self.announce(tenant, announcement);
                 self.change(*new, change)
             }
-            Happening::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
-            Happening::Approval(change) => self.change_approval(tenant, change),
-            Happening::Budget(change) => self.move_budgets(tenant, change),
-            Happening::Note(entry) => self.link(tenant, entry).recorded(),
-            Happening::Observation(entry, sighting) => {
+            Intent::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
+            Intent::Approval(change) => self.change_approval(tenant, change),
+            Intent::Budget(change) => self.move_budgets(tenant, change),
+            Intent::Note(entry) => self.link(tenant, entry).recorded(),
+            Intent::Observation(entry, sighting) => {
                 if !self.is_current(tenant, Some(sighting)) {
                     return Conflict::RunMoved.into();
                 }
                 self.show(tenant, Some(sighting));
                 self.link(tenant, entry).recorded()
             }
-            Happening::Erasure { entry, bodies } => self.erase(tenant, entry, bodies),
-            Happening::Outcome {
+            Intent::Erasure { entry, bodies } => self.erase(tenant, entry, bodies),
+            Intent::Outcome {
                 entry,
                 decision,
                 settling,

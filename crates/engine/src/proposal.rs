@@ -26,45 +26,42 @@ pub struct Proposal {
     pub revision: u64,
     /// The digest of the base policies that it was made under. If others are in force, it is not recorded.
     pub base: Digest,
-    /// What happened.
-    pub what: Happening,
+    /// What is to be recorded.
+    pub intent: Intent,
 }
 
 impl Proposal {
     /// A proposal in the chain of this tenant, made from its directory and its policies as they are here.
-    pub fn of(tenant: &TenantSnapshot, what: Happening) -> Self {
+    pub fn of(tenant: &TenantSnapshot, intent: Intent) -> Self {
         Self {
             tenant: tenant.directory.tenant.id,
             revision: tenant.revision,
             base: tenant.policies.base_digest(),
-            what,
+            intent,
         }
     }
 
     /// Whether it puts other base policies in force.
     pub const fn replaces_base(&self) -> bool {
-        matches!(self.what, Happening::Base { .. })
+        matches!(self.intent, Intent::Base { .. })
     }
 
     /// Whether an agent wants it, and not people or a job of the gateway.
     pub const fn is_of_an_agent(&self) -> bool {
-        match &self.what {
-            Happening::Decision(_)
-            | Happening::Observation(..)
-            | Happening::Note(_)
-            | Happening::Outcome { .. } => true,
-            Happening::Budget(moves) => moves.what.is_of_an_agent(),
-            Happening::Change(_)
-            | Happening::NewTenant { .. }
-            | Happening::Base { .. }
-            | Happening::Approval(_)
-            | Happening::Erasure { .. } => false,
+        match &self.intent {
+            Intent::Decision(_) | Intent::Observation(..) | Intent::Note(_) | Intent::Outcome { .. } => true,
+            Intent::Budget(moves) => moves.what.is_of_an_agent(),
+            Intent::Change(_)
+            | Intent::NewTenant { .. }
+            | Intent::Base { .. }
+            | Intent::Approval(_)
+            | Intent::Erasure { .. } => false,
         }
     }
 }
 
-/// What happened.
-pub enum Happening {
+/// What a proposal is to record, and what it changes.
+pub enum Intent {
     /// An ask was judged.
     Decision(Box<ProposedDecision>),
     /// The directory changes.

@@ -5,7 +5,7 @@ use crate::http::Refusal;
 use crate::sequencer::Recorded;
 use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use std::collections::BTreeSet;
 
 /// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
@@ -43,7 +43,7 @@ impl Gateway {
                 id,
                 step: Step::Expire,
             };
-            Some(Proposal::of(&snapshot, Happening::Approval(change)))
+            Some(Proposal::of(&snapshot, Intent::Approval(change)))
         });
         let proposals: Vec<_> = proposals.collect();
         if proposals.is_empty() {

@@ -8,7 +8,7 @@ use crate::sequencer::Recorded;
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step, VotedWith};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Conflict, Proposal, TenantSnapshot};
 use model::approval::{VoteError, Voter};
 use model::{ApprovalId, Role};
@@ -56,7 +56,7 @@ impl Gateway {
                 id,
                 step: step(ballot),
             };
-            Ok(Proposal::of(tenant, Happening::Approval(change)))
+            Ok(Proposal::of(tenant, Intent::Approval(change)))
         });
         let recorded = voting.await?;
         self.approvals.ring(caller.tenant);

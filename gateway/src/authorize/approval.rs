@@ -3,7 +3,7 @@
 use crate::gateway::{self, Gateway};
 use crate::http::{AgentCaller, Refusal};
 use canon::ObjectWriter;
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Ask, EntryKind, Proposal, ProposedEntry, Salt};
 use model::Name;
 use model::approval::Unusable;
@@ -20,7 +20,7 @@ impl Gateway {
         let salt = Salt::new(&*self.entropy);
         let recording = self.record_current(|snapshot| {
             let tenant = gateway::tenant(snapshot, caller.tenant)?;
-            let note = Happening::Note(misuse(caller, ask, why, salt));
+            let note = Intent::Note(misuse(caller, ask, why, salt));
             Ok(Proposal::of(tenant, note))
         });
         recording.await.map(drop)

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::budgets::cost::{Lacking, Where};
 use engine::budgets::moves::{BudgetConflict, BudgetMove, Move, Repeat};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Conflict, Proposal, Snapshot, TenantSnapshot};
 use model::TenantId;
 use model::budget::BudgetError;
@@ -27,7 +27,7 @@ impl IntoResponse for Answer {
 
 /// A proposal that budgets move.
 pub(super) fn proposal(tenant: &TenantSnapshot, what: Move, repeat: Option<Repeat>) -> Proposal {
-    Proposal::of(tenant, Happening::Budget(Box::new(BudgetMove { what, repeat })))
+    Proposal::of(tenant, Intent::Budget(Box::new(BudgetMove { what, repeat })))
 }
 
 impl Gateway {

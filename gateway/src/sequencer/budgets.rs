@@ -10,7 +10,7 @@ use engine::Proposal;
 use engine::budgets::cost::Cost;
 use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use model::{BudgetId, Name, ReservationId, Scope, TenantId};
 use std::collections::HashMap;
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
@@ -41,24 +41,24 @@ impl<'p> WantedMoves<'p> {
         let mut wanted = Self::default();
         for proposal in proposals {
             let tenant = proposal.tenant;
-            match &proposal.what {
-                Happening::Decision(decision) => {
+            match &proposal.intent {
+                Intent::Decision(decision) => {
                     let Some(costed) = decision.records.costed() else {
                         continue;
                     };
                     wanted.costs.push((tenant, &costed.hold.cost));
                 }
-                Happening::Outcome { settling, .. } => {
+                Intent::Outcome { settling, .. } => {
                     let Some(settling) = settling else { continue };
                     let costs = settling.cost.iter().map(|cost| (tenant, cost));
                     wanted.costs.extend(costs);
                     let held = settling.reservation.iter().map(|id| (tenant, *id));
                     wanted.reservations.extend(held);
                 }
-                Happening::Budget(change) => wanted.add(tenant, change),
+                Intent::Budget(change) => wanted.add(tenant, change),
                 _ => continue,
             }
-            if is_judged(&proposal.what) {
+            if is_judged(&proposal.intent) {
                 wanted.tenants.push(tenant);
             }
         }
@@ -357,8 +357,8 @@ async fn read_first_ends(
 }
 
 /// Whether what budgets have matters to something that has to do with them.
-const fn is_judged(what: &Happening) -> bool {
-    !matches!(what, Happening::Budget(change) if matches!(change.what, Move::Expire(_)))
+const fn is_judged(intent: &Intent) -> bool {
+    !matches!(intent, Intent::Budget(change) if matches!(change.what, Move::Expire(_)))
 }
 
 /// The runs that a cost counts against once the parents are noted that its batch tells of; none if it tells of none.

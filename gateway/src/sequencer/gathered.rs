@@ -4,7 +4,7 @@
 //! what it has proposed goes with it: that is done before anything is applied. How long a commit takes is not known here.
 
 use super::{Fault, Reply, Submission, Terms, recorded};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Proposal, Settled};
 use std::time::{Duration, Instant};
 
@@ -140,7 +140,7 @@ impl Gathered {
 }
 
 const fn is_decision(proposal: &Proposal) -> bool {
-    matches!(proposal.what, Happening::Decision(_))
+    matches!(proposal.intent, Intent::Decision(_))
 }
 
 #[cfg(test)]

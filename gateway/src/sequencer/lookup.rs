@@ -6,7 +6,7 @@ use super::overdue::Ends;
 use super::times::Times;
 use canon::Digest;
 use engine::budgets::{FoundBudgets, KnownBudgets};
-use engine::proposal::{ApprovalUse, Happening};
+use engine::proposal::{ApprovalUse, Intent};
 use engine::runs::Sighting;
 use engine::{Found, Proposal, quotas};
 use model::{ApprovalId, Name, TenantId};
@@ -94,7 +94,7 @@ impl<'p> Wanted<'p> {
             return Ok(HashSet::new());
         }
         let refused = |proposal: &Proposal| {
-            let Happening::Decision(decision) = &proposal.what else {
+            let Intent::Decision(decision) = &proposal.intent else {
                 return None;
             };
             let find = |key: &Digest| found.counters.get(&(proposal.tenant, *key));
@@ -136,9 +136,9 @@ fn of_budgets(budgets: KnownBudgets) -> Found {
 /// The runs that something is shown to, and those that they say started them.
 fn runs(proposals: &[Proposal]) -> Vec<(TenantId, Name)> {
     let named = |proposal: &Proposal| {
-        let sighting = match &proposal.what {
-            Happening::Decision(decision) => decision.sighting.as_ref(),
-            Happening::Observation(_, sighting) => Some(sighting),
+        let sighting = match &proposal.intent {
+            Intent::Decision(decision) => decision.sighting.as_ref(),
+            Intent::Observation(_, sighting) => Some(sighting),
             _ => None,
         };
         let names = sighting.into_iter().flat_map(Sighting::names);
@@ -154,8 +154,8 @@ fn runs(proposals: &[Proposal]) -> Vec<(TenantId, Name)> {
 
 /// The counters of the quotas that decisions count towards.
 fn counters(proposals: &[Proposal]) -> Vec<(TenantId, Digest)> {
-    let counted = |proposal: &Proposal| match &proposal.what {
-        Happening::Decision(decision) => {
+    let counted = |proposal: &Proposal| match &proposal.intent {
+        Intent::Decision(decision) => {
             let keys = decision.quotas.iter().map(|quota| (proposal.tenant, quota.key));
             keys.collect::<Vec<_>>()
         }
@@ -167,8 +167,8 @@ fn counters(proposals: &[Proposal]) -> Vec<(TenantId, Digest)> {
 
 /// The entries whose bodies are to be erased.
 fn erasures(proposals: &[Proposal]) -> Vec<(TenantId, u64)> {
-    let erased = |proposal: &Proposal| match &proposal.what {
-        Happening::Erasure { bodies, .. } => {
+    let erased = |proposal: &Proposal| match &proposal.intent {
+        Intent::Erasure { bodies, .. } => {
             let seqs = bodies.iter().map(|body| (proposal.tenant, body.seq));
             seqs.collect::<Vec<_>>()
         }
@@ -179,9 +179,9 @@ fn erasures(proposals: &[Proposal]) -> Vec<(TenantId, u64)> {
 
 /// The approvals that proposals change or use up.
 fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
-    let about = |proposal: &Proposal| match &proposal.what {
-        Happening::Approval(change) => Some((proposal.tenant, change.id)),
-        Happening::Decision(decision) => match decision.approval {
+    let about = |proposal: &Proposal| match &proposal.intent {
+        Intent::Approval(change) => Some((proposal.tenant, change.id)),
+        Intent::Decision(decision) => match decision.approval {
             Some(ApprovalUse::Spends { id, .. }) => Some((proposal.tenant, id)),
             Some(ApprovalUse::Asks(_)) | None => None,
         },
@@ -198,11 +198,11 @@ async fn find_recorded(
     let mut requests: Vec<RequestKey> = Vec::new();
     let mut outcomes = Vec::new();
     for proposal in proposals {
-        match &proposal.what {
-            Happening::Decision(decision) => {
+        match &proposal.intent {
+            Intent::Decision(decision) => {
                 requests.extend(decision.request.iter().map(|named| named.key.clone()));
             }
-            Happening::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
+            Intent::Outcome { decision, .. } => outcomes.push((proposal.tenant, *decision)),
             _ => {}
         }
     }

@@ -14,7 +14,7 @@ use super::retry::RetryCause;
 use super::times::Times;
 use super::{Fault, Parts, Press, Sequencer, Submission};
 use crate::signing::signs_at;
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{
     Applied, BatchTime, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply,
 };
@@ -78,7 +78,7 @@ impl WriteMode {
 
     /// Whether this ask was looked for among those that were answered, because a quota has no room for it.
     fn has_looked_for(&self, proposal: &Proposal) -> bool {
-        let (Self::Turn { looked_for, .. }, Happening::Decision(decision)) = (self, &proposal.what) else {
+        let (Self::Turn { looked_for, .. }, Intent::Decision(decision)) = (self, &proposal.intent) else {
             return false;
         };
         let request = decision.request.as_ref();
@@ -409,9 +409,9 @@ impl Task {
             let Settled::Recorded { denied, .. } = settled else {
                 continue;
             };
-            match &proposal.what {
-                Happening::Decision(decision) => self.count_decision(decision, *denied),
-                Happening::Outcome { mismatch: true, .. } => self.parts.metrics.count_mismatch(),
+            match &proposal.intent {
+                Intent::Decision(decision) => self.count_decision(decision, *denied),
+                Intent::Outcome { mismatch: true, .. } => self.parts.metrics.count_mismatch(),
                 _ => {}
             }
         }
@@ -598,11 +598,11 @@ fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
 /// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room for. It may have been
 /// recorded before, and that has an answer. Storage says so of what would be written again, and of this nothing would be.
 fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
-    match &proposal.what {
-        Happening::Budget(change) if change.repeat.is_some() => {
+    match &proposal.intent {
+        Intent::Budget(change) if change.repeat.is_some() => {
             !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
         }
-        Happening::Decision(decision) if decision.request.is_some() => {
+        Intent::Decision(decision) if decision.request.is_some() => {
             matches!(settled, Settled::Conflict(Conflict::QuotaExceeded(_)))
         }
         _ => false,
@@ -629,8 +629,8 @@ fn tell_of_turn(error: &(dyn std::error::Error + 'static)) {
 /// Whose chains a batch may write to, each once.
 fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
     let mut tenants: Vec<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-    tenants.extend(proposals.iter().filter_map(|proposal| match proposal.what {
-        Happening::NewTenant { tenant, .. } => Some(tenant),
+    tenants.extend(proposals.iter().filter_map(|proposal| match proposal.intent {
+        Intent::NewTenant { tenant, .. } => Some(tenant),
         _ => None,
     }));
     tenants.sort_unstable();

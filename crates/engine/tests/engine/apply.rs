@@ -4,7 +4,7 @@ use crate::support::{
     AGENT, NOW, TENANT, agent, ask, books, proposal, signing_key, tenant, tenant_with, tool,
 };
 use canon::Digest;
-use engine::proposal::{Change, ErasedBody, Happening};
+use engine::proposal::{Change, ErasedBody, Intent};
 use engine::{
     Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, LookedUpFacts, Proposal, ProposedEntry,
     Recompiled, RepeatRule, Settled, TenantSnapshot,
@@ -59,7 +59,7 @@ fn freeze(books: &Books) -> Proposal {
         tenant: TENANT,
         revision: tenant.revision,
         base: tenant.policies.base_digest(),
-        what: Happening::Change(Change {
+        intent: Intent::Change(Change {
             entry: ProposedEntry::new(EntryKind::AgentFrozen, canon::of(&json!({"id": AGENT})).unwrap()),
             writes: vec![Write::Put(Noun::Agent(Arc::new(frozen)))],
             policies: None,
@@ -75,7 +75,7 @@ fn register(books: &Books) -> Proposal {
         tenant: TENANT,
         revision: tenant.revision,
         base: tenant.policies.base_digest(),
-        what: Happening::Change(Change {
+        intent: Intent::Change(Change {
             entry: ProposedEntry::new(EntryKind::ToolPut, canon::of(&json!({"name": "mail"})).unwrap()),
             writes: vec![Write::Put(Noun::Tool(Arc::new(tool("mail"))))],
             policies: Some(after.policies),
@@ -277,7 +277,7 @@ fn a_tenant_is_made_whole_or_not_at_all() {
         tenant: TENANT,
         revision,
         base: books.snapshot().base_digest(),
-        what: Happening::NewTenant {
+        intent: Intent::NewTenant {
             tenant: new,
             announcement: ProposedEntry::new(EntryKind::TenantCreated, canon::of(&json!({})).unwrap()),
             change: Change {
@@ -327,7 +327,7 @@ fn deny_everything(books: &Books) -> Proposal {
         tenant: TENANT,
         revision: tenant.revision,
         base: books.snapshot().base_digest(),
-        what: Happening::Base {
+        intent: Intent::Base {
             change: Change {
                 entry: ProposedEntry::new(EntryKind::BasePoliciesPut, canon::of(&json!({})).unwrap()),
                 writes: Vec::new(),
@@ -421,7 +421,7 @@ fn an_outcome_is_recorded_once() {
         tenant: TENANT,
         revision: 7,
         base: books.snapshot().base_digest(),
-        what: Happening::Outcome {
+        intent: Intent::Outcome {
             entry: ProposedEntry::new(EntryKind::OutcomeReported, canon::of(&json!({})).unwrap()),
             decision,
             mismatch: false,
@@ -475,7 +475,7 @@ fn erasure(books: &Books, seqs: &[u64]) -> Proposal {
         tenant: TENANT,
         revision: tenant.revision,
         base: tenant.policies.base_digest(),
-        what: Happening::Erasure {
+        intent: Intent::Erasure {
             entry: ProposedEntry::new(EntryKind::BodiesErased, canon::of(&json!({})).unwrap()),
             bodies: bodies.collect(),
         },

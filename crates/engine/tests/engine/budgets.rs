@@ -6,7 +6,7 @@ use engine::budgets::moves::{BudgetChange, BudgetMove, Move, Repeat, SettleStep}
 use engine::budgets::recount::Recount;
 use engine::budgets::report::{Outcome, Settling};
 use engine::budgets::{FoundBudgets, KnownBudgets};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{Books, Found, Proposal, Settled, apply};
 use model::budget::{Subject, Terms};
 use model::{
@@ -189,7 +189,7 @@ impl Game {
         }
     }
 
-    fn settling(&mut self, reservation: &Reservation) -> Happening {
+    fn settling(&mut self, reservation: &Reservation) -> Intent {
         let decision = DecisionId::from_bytes(self.id());
         let actual = (self.dice.roll(3) > 0).then(|| (reservation.unit.clone(), self.dice.amount()));
         let outcome = Outcome {
@@ -202,7 +202,7 @@ impl Game {
             status: "succeeded",
             salt: engine::Salt::from_bytes([7; 12]),
         };
-        Happening::Outcome {
+        Intent::Outcome {
             entry: outcome.entry(),
             decision,
             mismatch: outcome.mismatch,
@@ -215,7 +215,7 @@ impl Game {
         }
     }
 
-    fn happening(&mut self) -> Happening {
+    fn intent(&mut self) -> Intent {
         let reservations: Vec<_> = self.stored.reservations.values().cloned().collect();
         let budgets: Vec<_> = self.stored.budgets.keys().copied().collect();
         let what = match (
@@ -271,7 +271,7 @@ impl Game {
             },
             request: canon::Digest::of(&[u8::from(self.dice.roll(2) == 0)]),
         });
-        Happening::Budget(Box::new(BudgetMove { what, repeat }))
+        Intent::Budget(Box::new(BudgetMove { what, repeat }))
     }
 
     fn round(&mut self) {
@@ -283,7 +283,7 @@ impl Game {
                 tenant: TENANT,
                 revision,
                 base,
-                what: self.happening(),
+                intent: self.intent(),
             })
             .collect();
         let found = || Found {
@@ -320,7 +320,7 @@ impl Game {
     /// A reservation that was not made holds nothing anywhere.
     fn check_refusals(&self, proposals: &[Proposal], settled: &[Settled]) {
         for (proposal, settled) in proposals.iter().zip(settled) {
-            if let (Happening::Budget(change), Settled::Conflict(_)) = (&proposal.what, settled)
+            if let (Intent::Budget(change), Settled::Conflict(_)) = (&proposal.intent, settled)
                 && let Move::Reserve(hold) = &change.what
             {
                 assert!(!self.stored.reservations.contains_key(&hold.id));
@@ -439,7 +439,7 @@ fn parents_are_the_sum_of_their_children_and_their_own() {
             tenant: TENANT,
             revision: tenant.revision,
             base: tenant.policies.base_digest(),
-            what: Happening::Budget(Box::new(BudgetMove { what, repeat: None })),
+            intent: Intent::Budget(Box::new(BudgetMove { what, repeat: None })),
         };
         let found = Found {
             budgets: game.stored.known(),

@@ -1,7 +1,7 @@
 //! A tenant with an agent and a tool, and asks of it: what the tests of the engine begin with.
 
 use canon::{Canonical, Limits, canonicalize};
-use engine::proposal::Happening;
+use engine::proposal::Intent;
 use engine::{
     Ask, Books, Decided, Judgement, NamedRequest, Proposal, ProposedDecision, Records, RepeatRule, Snapshot,
     TenantSnapshot,
@@ -158,7 +158,7 @@ pub(crate) fn proposal(
         tenant: TENANT,
         revision: tenant.revision,
         base: tenant.policies.base_digest(),
-        what: Happening::Decision(Box::new(ProposedDecision {
+        intent: Intent::Decision(Box::new(ProposedDecision {
             records: Records::Worded(decided.word()),
             id: decided.id,
             agent: AGENT,

@@ -8,7 +8,7 @@ use crate::recording::ATTEMPTS_MAX;
 use crate::search::job::{after, token};
 use crate::sequencer::Recorded;
 use canon::Digest;
-use engine::proposal::{ErasedBody, Happening};
+use engine::proposal::{ErasedBody, Intent};
 use engine::search::block_of;
 use engine::{Conflict, EntryKind, Proposal};
 use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReservationId, ReservationStatus, TenantId};
@@ -246,7 +246,7 @@ impl<'g> Taking<'g> {
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
             self.gateway.check_has_all(self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
-            let erasure = Happening::Erasure {
+            let erasure = Intent::Erasure {
                 entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
                 bodies: self.bodies.values().cloned().collect(),
             };
