@@ -13,8 +13,8 @@ use criterion::Criterion;
 use engine::decision::UnsealedAnswer;
 use engine::proposal::Intent;
 use engine::{
-    Applied, Ask, Books, Decided, Found, Judgement, LookedUpFacts, NamedRequest, Proposal, ProposedDecision,
-    Records, RepeatRule, Salt, Settled, Snapshot, TenantSnapshot, Wording, apply, judge,
+    Applied, Ask, Books, Decided, Disposition, Found, Judgement, LookedUpFacts, NamedRequest, Proposal,
+    ProposedDecision, Records, RepeatRule, Salt, Snapshot, TenantSnapshot, Wording, apply, judge,
 };
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{Head, SignatureKind, SigningKey, link};
@@ -159,8 +159,8 @@ impl Scene {
             NOW.into(),
             &self.key,
         );
-        let is_recorded = |settled: &Settled| matches!(settled, Settled::Recorded { .. });
-        assert!(applied.settled.iter().all(is_recorded));
+        let is_recorded = |disposition: &Disposition| matches!(disposition, Disposition::Recorded { .. });
+        assert!(applied.dispositions.iter().all(is_recorded));
         applied
     }
 

@@ -26,7 +26,7 @@ use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query}
 use crate::limits::{Asking, Short, Tokens, quota};
 use crate::recording::ATTEMPTS_MAX;
 use crate::replays::Given;
-use crate::sequencer::{Receipt, Recorded, Terms};
+use crate::sequencer::{CommitProof, CommitStatus, Terms};
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
@@ -164,32 +164,34 @@ impl Gateway {
         caller: &AgentCaller,
         ask: &Ask,
         judged: Judged,
-        recorded: Recorded,
+        recorded: CommitStatus,
     ) -> Result<Option<Bytes>, Refusal> {
         match recorded {
-            Recorded::Now(receipt) => {
-                let judged = judged.as_recorded(&receipt);
+            CommitStatus::Recorded(proof) => {
+                let judged = judged.as_recorded(&proof);
                 // A denial beside an earlier allow, which its id keeps standing for, is not the answer to that id.
-                let is_named = receipt.is_named();
-                let answer = receipt.into_answer();
+                let is_named = proof.is_named();
+                let answer = proof.into_answer();
                 self.wake_waiting(caller.tenant, judged);
                 if is_named {
                     self.remember(caller, ask, judged, &answer);
                 }
                 Ok(Some(answer))
             }
-            Recorded::Before(answer) => {
+            CommitStatus::Replayed(answer) => {
                 self.metrics.count_replay();
                 Ok(Some(answer))
             }
             // What was judged may not hold any more.
-            Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved) => {
-                Ok(None)
+            CommitStatus::Conflict(
+                Conflict::DirectoryMoved { .. } | Conflict::Approval(_) | Conflict::RunMoved,
+            ) => Ok(None),
+            CommitStatus::Conflict(Conflict::QuotaExceeded(over)) => {
+                Err(quota::exceeded(&over, self.clock.now()))
             }
-            Recorded::Not(Conflict::QuotaExceeded(over)) => Err(quota::exceeded(&over, self.clock.now())),
-            Recorded::Not(Conflict::RequestReused) => Err(reused()),
+            CommitStatus::Conflict(Conflict::RequestReused) => Err(reused()),
             // Only other proposals than decisions come to these.
-            Recorded::Not(Conflict::OutcomeReported | Conflict::Erased(_) | Conflict::Budget(_)) => {
+            CommitStatus::Conflict(Conflict::OutcomeReported | Conflict::Erased(_) | Conflict::Budget(_)) => {
                 Err(changes::unexpected())
             }
         }
@@ -453,8 +455,8 @@ struct Judged {
 
 impl Judged {
     /// What was recorded: budgets may have had not enough.
-    fn as_recorded(self, receipt: &Receipt) -> Self {
-        match receipt.denied() {
+    fn as_recorded(self, proof: &CommitProof) -> Self {
+        match proof.denied() {
             Some(reason) => Self {
                 reason,
                 spends_approval: false,

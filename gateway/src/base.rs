@@ -12,7 +12,7 @@ pub use file::{BaseFileError, read};
 use crate::changes::{By, CHANGE_ATTEMPTS_MAX, Force, Plan, entry, off_the_workers, unexpected};
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use crate::start;
 use canon::Digest;
 use engine::proposal::{Change, Intent};
@@ -133,15 +133,15 @@ impl Gateway {
             }
             let proposal = propose(&snapshot, replacement.recompiled().clone(), by, now)?;
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(_) => {
+                CommitStatus::Recorded(_) => {
                     self.metrics.set_base_differs(false);
                     for (_, tenant) in self.snapshot.load_full().tenants() {
                         start::tell_of_users(tenant);
                     }
                     return Ok(true);
                 }
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())

@@ -16,7 +16,7 @@ pub use turns::{Order, Turns};
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
-use crate::sequencer::{FOLLOW_MAX, Recorded};
+use crate::sequencer::{CommitStatus, FOLLOW_MAX};
 use crate::start;
 use engine::proposal::{Change, Intent};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
@@ -184,8 +184,8 @@ impl Gateway {
             };
             let recorded = self.sequencer.record_without_following(proposal).await?;
             match recorded {
-                Recorded::Now(_) => return Ok(answer),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {
+                CommitStatus::Recorded(_) => return Ok(answer),
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {
                     // Those that have to hold at once may come without rest: once they are let through, they wait for one attempt, and not until
                     // this gateway has followed another one, which may compile.
                     drop(alone.take());
@@ -194,7 +194,7 @@ impl Gateway {
                         alone = Some(self.changing.of(tenant, Order::AtOnce).await?);
                     }
                 }
-                Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
+                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())
@@ -260,9 +260,9 @@ impl Gateway {
                 },
             };
             match self.sequencer.record(proposal).await? {
-                Recorded::Now(_) => return Ok(()),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
-                Recorded::Before(_) | Recorded::Not(_) => return Err(unexpected()),
+                CommitStatus::Recorded(_) => return Ok(()),
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())

@@ -6,7 +6,7 @@ use crate::directory::new_name;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
 use crate::recording::ATTEMPTS_MAX;
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::{Digest, ObjectWriter};
@@ -115,17 +115,17 @@ impl Gateway {
             let salt = Salt::new(&*self.entropy);
             let observed = Intent::Observation(observation.entry(caller, &run_id, salt), sighting);
             match self.sequencer.record(Proposal::of(&tenant, observed)).await? {
-                Recorded::Now(receipt) => {
+                CommitStatus::Recorded(proof) => {
                     return Ok(Observed {
                         run_id,
                         worst: before.map_or(seen, |before| before.worse_of(seen)),
-                        seq: receipt.head().seq,
-                        at: receipt.at(),
-                        hash: receipt.head().hash,
+                        seq: proof.head().seq,
+                        at: proof.at(),
+                        hash: proof.head().hash,
                     });
                 }
-                Recorded::Not(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
-                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
+                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
             }
         }
         Err(Refusal::contended())

@@ -3,7 +3,7 @@
 use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
-use crate::sequencer::{Receipt, Recorded};
+use crate::sequencer::{CommitProof, CommitStatus};
 use axum::Extension;
 use axum::extract::{Path, State};
 use canon::Digest;
@@ -233,20 +233,20 @@ impl Gateway {
             Ok(Proposal::of(tenant, outcome))
         });
         match recording.await? {
-            Recorded::Now(receipt) => Reported::of(report, receipt),
+            CommitStatus::Recorded(proof) => Reported::of(report, proof),
             // What was reported before has its answer, whatever amount or unit this one names.
-            Recorded::Not(Conflict::Budget(_))
+            CommitStatus::Conflict(Conflict::Budget(_))
                 if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
             {
                 Err(reported_before(id))
             }
-            Recorded::Not(Conflict::Budget(conflict)) => Err(match *conflict {
+            CommitStatus::Conflict(Conflict::Budget(conflict)) => Err(match *conflict {
                 // It has gone with its decision, which was erased a moment ago.
                 BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
                 conflict => Refusal::from(conflict),
             }),
-            Recorded::Not(Conflict::OutcomeReported) => Err(reported_before(id)),
-            Recorded::Before(_) | Recorded::Not(_) => Err(changes::unexpected()),
+            CommitStatus::Conflict(Conflict::OutcomeReported) => Err(reported_before(id)),
+            CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => Err(changes::unexpected()),
         }
     }
 }
@@ -257,9 +257,9 @@ fn reported_before(id: DecisionId) -> Refusal {
 }
 
 impl Reported {
-    fn of(report: &report::Outcome, receipt: Receipt) -> Result<Self, Refusal> {
-        let (head, at) = (*receipt.head(), receipt.at());
-        let told = receipt.into_answer();
+    fn of(report: &report::Outcome, proof: CommitProof) -> Result<Self, Refusal> {
+        let (head, at) = (*proof.head(), proof.at());
+        let told = proof.into_answer();
         let settled = if told.is_empty() {
             Settled::default()
         } else {

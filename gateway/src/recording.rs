@@ -5,7 +5,7 @@
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use engine::{Conflict, Proposal, Snapshot};
 
 /// How often something is made again because what it is made from has changed before it was recorded.
@@ -17,11 +17,11 @@ impl Gateway {
     pub(crate) async fn record_current(
         &self,
         mut make: impl FnMut(&Snapshot) -> Result<Proposal, Refusal>,
-    ) -> Result<Recorded, Refusal> {
+    ) -> Result<CommitStatus, Refusal> {
         for _ in 0..ATTEMPTS_MAX {
             let proposal = make(&self.snapshot.load_full())?;
             match self.sequencer.record(proposal).await? {
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
                 recorded => return Ok(recorded),
             }
         }

@@ -33,7 +33,7 @@ use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use canon::Digest;
 use contents::Contents;
-use engine::{Conflict, Proposal, Settled};
+use engine::{Conflict, Disposition, Proposal};
 use ledger::SigningKey;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
 pub use press::Press;
@@ -51,17 +51,17 @@ pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 
 /// Proof that something is on disk and in the chain. Only this module can make one, so there is no answer without it.
 #[derive(Debug)]
-pub struct Receipt {
+pub struct CommitProof {
     head: ledger::Head,
     at: Timestamp,
     answer: Bytes,
     denied: Option<ReasonCode>,
     is_named: bool,
-    /// Nobody outside can write this field, so nobody outside can make a receipt.
+    /// Nobody outside can write this field, so nobody outside can make a proof.
     _only_the_sequencer: (),
 }
 
-impl Receipt {
+impl CommitProof {
     /// The last entry that was recorded.
     pub const fn head(&self) -> &ledger::Head {
         &self.head
@@ -90,13 +90,13 @@ impl Receipt {
 
 /// What became of a proposal.
 #[derive(Debug)]
-pub enum Recorded {
-    /// It was recorded now.
-    Now(Receipt),
+pub enum CommitStatus {
+    /// It was recorded, and is on disk.
+    Recorded(CommitProof),
     /// The same ask was recorded before; these are the bytes of the answer then.
-    Before(Bytes),
+    Replayed(Bytes),
     /// It was not recorded.
-    Not(Conflict),
+    Conflict(Conflict),
 }
 
 /// Why nothing was recorded, or nobody knows.
@@ -134,7 +134,7 @@ impl From<Fault> for crate::http::Refusal {
     }
 }
 
-type Reply = oneshot::Sender<Result<Vec<Recorded>, Fault>>;
+type Reply = oneshot::Sender<Result<Vec<CommitStatus>, Fault>>;
 
 /// On what terms something is recorded.
 #[derive(Debug, Clone, Copy, Default)]
@@ -225,19 +225,19 @@ impl Sequencer {
     }
 
     /// Records one proposal.
-    pub async fn record(&self, proposal: Proposal) -> Result<Recorded, Fault> {
+    pub async fn record(&self, proposal: Proposal) -> Result<CommitStatus, Fault> {
         self.record_with(Terms::default(), proposal).await
     }
 
     /// Records one proposal, unless its answer would come too late or something that it has left out is lost.
-    pub async fn record_with(&self, terms: Terms, proposal: Proposal) -> Result<Recorded, Fault> {
+    pub async fn record_with(&self, terms: Terms, proposal: Proposal) -> Result<CommitStatus, Fault> {
         let mut recorded = self.record_all(terms, vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
     /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
     /// go before it [follows](Self::follow).
-    pub async fn record_without_following(&self, proposal: Proposal) -> Result<Recorded, Fault> {
+    pub async fn record_without_following(&self, proposal: Proposal) -> Result<CommitStatus, Fault> {
         let mut recorded = self.record_all_without_following(vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
@@ -246,23 +246,27 @@ impl Sequencer {
     pub async fn record_all_without_following(
         &self,
         proposals: Vec<Proposal>,
-    ) -> Result<Vec<Recorded>, Fault> {
+    ) -> Result<Vec<CommitStatus>, Fault> {
         self.submit(Terms::default(), proposals).await
     }
 
-    /// Records several proposals in one commit. Each has its own outcome, in order. When one is turned back because the
+    /// Records several proposals in one commit. Each has its own status, in order. When one is turned back because the
     /// directory has moved, the snapshot that it has to be made again from is in force.
-    pub async fn record_all(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+    pub async fn record_all(
+        &self,
+        terms: Terms,
+        proposals: Vec<Proposal>,
+    ) -> Result<Vec<CommitStatus>, Fault> {
         let recorded = self.submit(terms, proposals).await?;
-        for outcome in &recorded {
-            self.follow(outcome).await?;
+        for status in &recorded {
+            self.follow(status).await?;
         }
         Ok(recorded)
     }
 
     /// Waits until the snapshot is in force that a proposal has to be made again from, if this has become of it.
-    pub async fn follow(&self, outcome: &Recorded) -> Result<(), Fault> {
-        if let Recorded::Not(Conflict::DirectoryMoved { tenant, revision }) = outcome
+    pub async fn follow(&self, status: &CommitStatus) -> Result<(), Fault> {
+        if let CommitStatus::Conflict(Conflict::DirectoryMoved { tenant, revision }) = status
             && !self.snapshot.reaches(*tenant, *revision, FOLLOW_MAX).await
         {
             return Err(Fault::LedgerUnavailable);
@@ -270,7 +274,7 @@ impl Sequencer {
         Ok(())
     }
 
-    async fn submit(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<Recorded>, Fault> {
+    async fn submit(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<CommitStatus>, Fault> {
         let (reply, answer) = oneshot::channel();
         let (lane, size) = (lane_of(&proposals), proposals.len());
         let submission = Submission {
@@ -338,16 +342,16 @@ fn lane_of(proposals: &[Proposal]) -> Lane {
     }
 }
 
-/// What became of a proposal, for whoever has proposed it.
-fn recorded(settled: Settled) -> Recorded {
-    match settled {
-        Settled::Recorded {
+/// What became of a proposal, for whoever has proposed it, once its batch is on disk.
+fn status_of(disposition: Disposition) -> CommitStatus {
+    match disposition {
+        Disposition::Recorded {
             head,
             at,
             answer,
             denied,
             is_named,
-        } => Recorded::Now(Receipt {
+        } => CommitStatus::Recorded(CommitProof {
             head,
             at,
             answer,
@@ -355,7 +359,7 @@ fn recorded(settled: Settled) -> Recorded {
             is_named,
             _only_the_sequencer: (),
         }),
-        Settled::Replayed(answer) => Recorded::Before(answer),
-        Settled::Conflict(conflict) => Recorded::Not(conflict),
+        Disposition::Replayed(answer) => CommitStatus::Replayed(answer),
+        Disposition::Conflict(conflict) => CommitStatus::Conflict(conflict),
     }
 }

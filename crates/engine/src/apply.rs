@@ -80,7 +80,7 @@ pub struct Found {
 
 /// What became of a proposal.
 #[derive(Debug)]
-pub enum Settled {
+pub enum Disposition {
     /// It is in the batch.
     Recorded {
         /// The last of its entries.
@@ -133,7 +133,7 @@ pub struct Applied {
     /// What to write.
     pub batch: Batch,
     /// What became of each proposal, in order.
-    pub settled: Vec<Settled>,
+    pub dispositions: Vec<Disposition>,
     /// The tenants whose directory changes.
     pub changed: BTreeSet<TenantId>,
 }
@@ -184,15 +184,15 @@ pub fn apply(
         requested: HashMap::new(),
     };
     pass.bring_budgets_to_now();
-    let placed: Vec<_> = proposals.iter().map(|proposal| pass.settle(proposal)).collect();
+    let placed: Vec<_> = proposals.iter().map(|proposal| pass.place(proposal)).collect();
     pass.batch.budgets = std::mem::take(&mut pass.found.budgets).into_rows();
     pass.seal(key);
     pass.note_advances(books);
-    let settled = placed.into_iter().map(|placed| pass.finish(placed)).collect();
+    let dispositions = placed.into_iter().map(|placed| pass.finish(placed)).collect();
     Applied {
         books: pass.books,
         batch: pass.batch,
-        settled,
+        dispositions,
         changed: pass.changed,
     }
 }
@@ -220,8 +220,8 @@ struct Pass<'p> {
 
 /// What becomes of a proposal, as far as it is known before answers are sealed.
 enum Placed {
-    /// It is settled.
-    Settled(Settled),
+    /// This is known already.
+    Known(Disposition),
     /// It is this decision of the batch.
     Decision(usize),
     /// It is answered with this decision of the batch.
@@ -272,13 +272,13 @@ struct Linked {
 
 impl Linked {
     /// What becomes of a proposal that is this entry and nothing that is answered.
-    fn recorded(&self) -> Settled {
+    fn recorded(&self) -> Disposition {
         self.recorded_with(Bytes::new())
     }
 
     /// What becomes of a proposal that is this entry, with something for the caller.
-    const fn recorded_with(&self, answer: Bytes) -> Settled {
-        Settled::Recorded {
+    const fn recorded_with(&self, answer: Bytes) -> Disposition {
+        Disposition::Recorded {
             head: self.head,
             at: self.at,
             answer,
@@ -290,7 +290,7 @@ impl Linked {
 
 impl From<Conflict> for Placed {
     fn from(conflict: Conflict) -> Self {
-        Self::Settled(Settled::Conflict(conflict))
+        Self::Known(Disposition::Conflict(conflict))
     }
 }
 
@@ -303,13 +303,14 @@ enum Earlier {
 }
 
 impl<'p> Pass<'p> {
-    fn settle(&mut self, proposal: &'p Proposal) -> Placed {
+    /// Gives the entries of a proposal their place in the chain, or says why they have none.
+    fn place(&mut self, proposal: &'p Proposal) -> Placed {
         let tenant = proposal.tenant;
         let revision = self.books.place(tenant).revision;
         if revision != proposal.revision || self.books.snapshot.base_digest() != proposal.base {
             return Conflict::DirectoryMoved { tenant, revision }.into();
         }
-        let settled = match &proposal.intent {
+        let disposition = match &proposal.intent {
             Intent::Decision(decision) => return self.decide(tenant, decision),
             Intent::Change(change) => self.change(tenant, change),
             Intent::NewTenant {
@@ -339,7 +340,7 @@ impl<'p> Pass<'p> {
                 ..
             } => self.report_outcome(tenant, entry, *decision, settling.as_deref()),
         };
-        Placed::Settled(settled)
+        Placed::Known(disposition)
     }
 
     fn decide(&mut self, tenant: TenantId, decision: &'p ProposedDecision) -> Placed {
@@ -408,8 +409,8 @@ impl<'p> Pass<'p> {
         let key = &named.key;
         let (recorded, reason, placed) = match (self.found.requests.get(key), self.requested.get(key)) {
             (Some(found), _) => {
-                let replayed = Settled::Replayed(found.receipt.clone());
-                (&found.ask, found.reason, Placed::Settled(replayed))
+                let replayed = Disposition::Replayed(found.receipt.clone());
+                (&found.ask, found.reason, Placed::Known(replayed))
             }
             (None, Some((recorded, reason, index))) => (recorded, *reason, Placed::Repetition(*index)),
             (None, None) => return None,
@@ -445,14 +446,14 @@ impl<'p> Pass<'p> {
     }
 
     /// What became of a proposal, once answers are sealed.
-    fn finish(&self, placed: Placed) -> Settled {
+    fn finish(&self, placed: Placed) -> Disposition {
         match placed {
-            Placed::Settled(settled) => settled,
+            Placed::Known(disposition) => disposition,
             Placed::Decision(index) => {
                 let unsealed = &self.unsealed[index];
                 let Linked { head, at, .. } = unsealed.linked;
                 let row = &self.batch.decisions[index];
-                Settled::Recorded {
+                Disposition::Recorded {
                     head,
                     at,
                     answer: row.receipt.clone(),
@@ -460,7 +461,7 @@ impl<'p> Pass<'p> {
                     is_named: row.request.is_some(),
                 }
             }
-            Placed::Repetition(index) => Settled::Replayed(self.batch.decisions[index].receipt.clone()),
+            Placed::Repetition(index) => Disposition::Replayed(self.batch.decisions[index].receipt.clone()),
         }
     }
 
@@ -529,11 +530,11 @@ impl<'p> Pass<'p> {
         }
     }
 
-    fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Settled {
+    fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Disposition {
         let at = self.time_of(tenant);
         match self.found.budgets.settle_move(tenant, change, at) {
-            Err(conflict) => Settled::Conflict(conflict),
-            Ok(Moved::Before(answer)) => Settled::Replayed(answer),
+            Err(conflict) => Disposition::Conflict(conflict),
+            Ok(Moved::Before(answer)) => Disposition::Replayed(answer),
             Ok(Moved::Now {
                 entry,
                 thresholds,
@@ -552,7 +553,7 @@ impl<'p> Pass<'p> {
         }
     }
 
-    fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Settled {
+    fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Disposition {
         let found = self.found.approvals.get(&(tenant, change.id));
         let settled = found.ok_or(ApprovalConflict::Missing);
         match settled.and_then(|approval| change.settle(approval, self.clock)) {
@@ -560,7 +561,7 @@ impl<'p> Pass<'p> {
                 self.put_approval(tenant, after);
                 self.link(tenant, &entry).recorded()
             }
-            Err(conflict) => Settled::Conflict(Conflict::Approval(Box::new(conflict))),
+            Err(conflict) => Disposition::Conflict(Conflict::Approval(Box::new(conflict))),
         }
     }
 
@@ -572,10 +573,10 @@ impl<'p> Pass<'p> {
     }
 
     /// Erases bodies, each once. Whoever proposes it has seen them in the chain, and there they stay what they were.
-    fn erase(&mut self, tenant: TenantId, entry: &ProposedEntry, bodies: &[ErasedBody]) -> Settled {
+    fn erase(&mut self, tenant: TenantId, entry: &ProposedEntry, bodies: &[ErasedBody]) -> Disposition {
         let erased = self.erased_before(tenant, bodies);
         if !erased.is_empty() {
-            return Settled::Conflict(Conflict::Erased(erased));
+            return Disposition::Conflict(Conflict::Erased(erased));
         }
         let linked = self.link(tenant, entry);
         let by = linked.head.seq;
@@ -629,7 +630,7 @@ impl<'p> Pass<'p> {
         self.write(tenant, &[Write::Put(Noun::Agent(Arc::new(frozen)))], None);
     }
 
-    fn change(&mut self, tenant: TenantId, change: &Change) -> Settled {
+    fn change(&mut self, tenant: TenantId, change: &Change) -> Disposition {
         let linked = self.link(tenant, &change.entry);
         self.write(tenant, &change.writes, change.policies.clone());
         linked.recorded()
@@ -643,9 +644,9 @@ impl<'p> Pass<'p> {
     }
 
     /// Puts other base policies in force for all tenants, or for none.
-    fn replace_base(&mut self, tenant: TenantId, change: &Change, recompiled: &Recompiled) -> Settled {
+    fn replace_base(&mut self, tenant: TenantId, change: &Change, recompiled: &Recompiled) -> Disposition {
         if let Some(behind) = recompiled.missing(&self.books.snapshot).next() {
-            return Settled::Conflict(Conflict::DirectoryMoved {
+            return Disposition::Conflict(Conflict::DirectoryMoved {
                 tenant: behind.directory.tenant.id,
                 revision: behind.revision,
             });
@@ -678,16 +679,16 @@ impl<'p> Pass<'p> {
         entry: &ProposedEntry,
         decision: DecisionId,
         settling: Option<&Settling>,
-    ) -> Settled {
+    ) -> Disposition {
         if self.found.outcomes.contains(&decision) {
-            return Settled::Conflict(Conflict::OutcomeReported);
+            return Disposition::Conflict(Conflict::OutcomeReported);
         }
         let at = self.time_of(tenant);
         let budgets = &mut self.found.budgets;
         let settled = settling.map(|settling| budgets.settle_outcome(tenant, settling, at));
         let settled = match settled.transpose() {
             Ok(settled) => settled.flatten(),
-            Err(conflict) => return Settled::Conflict(Conflict::Budget(Box::new(conflict))),
+            Err(conflict) => return Disposition::Conflict(Conflict::Budget(Box::new(conflict))),
         };
         self.found.outcomes.insert(decision);
         let linked = self.link(tenant, settled.as_ref().map_or(entry, |settled| &settled.entry));

@@ -45,7 +45,7 @@ pub mod salt;
 pub mod search;
 pub mod snapshot;
 
-pub use apply::{Applied, BatchTime, Books, Conflict, Found, Settled, apply};
+pub use apply::{Applied, BatchTime, Books, Conflict, Disposition, Found, apply};
 pub use ask::{Ask, AskError, FrozenAction, Mode};
 pub use decision::Decided;
 pub use delegation::Delegation;

@@ -2,7 +2,7 @@
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
 use engine::proposal::Intent;
@@ -54,7 +54,9 @@ impl Gateway {
         for tenant in tenants {
             self.approvals.ring(tenant);
         }
-        let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
+        let any = recorded
+            .iter()
+            .any(|one| !matches!(one, CommitStatus::Conflict(_)));
         Ok(if any { found } else { 0 })
     }
 }

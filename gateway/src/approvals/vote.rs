@@ -4,7 +4,7 @@ use super::Shown;
 use crate::directory::standing::ReasonBody;
 use crate::gateway::Gateway;
 use crate::http::{Code, Holder, Json, Refusal, TenantCaller};
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::approvals::{ApprovalChange, ApprovalConflict, Ballot, Step, VotedWith};
@@ -60,7 +60,7 @@ impl Gateway {
         });
         let recorded = voting.await?;
         self.approvals.ring(caller.tenant);
-        if let Recorded::Not(Conflict::Approval(conflict)) = recorded {
+        if let CommitStatus::Conflict(Conflict::Approval(conflict)) = recorded {
             return Err(refusal(&conflict, text));
         }
         let approval = self.store.approval(caller.tenant, id).await?;

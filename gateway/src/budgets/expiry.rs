@@ -3,7 +3,7 @@
 use super::moving::proposal;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use engine::budgets::moves::Move;
 use model::reservation::GRACE_MS;
 
@@ -46,7 +46,9 @@ impl Gateway {
             return Ok(0);
         }
         let recorded = self.sequencer.record_all_without_following(proposals).await?;
-        let any = recorded.iter().any(|one| !matches!(one, Recorded::Not(_)));
+        let any = recorded
+            .iter()
+            .any(|one| !matches!(one, CommitStatus::Conflict(_)));
         Ok(if any { found } else { 0 })
     }
 }

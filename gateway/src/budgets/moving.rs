@@ -3,7 +3,7 @@
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
@@ -46,10 +46,10 @@ impl Gateway {
             Ok(proposal(known, what, repeat.clone()))
         });
         match moving.await? {
-            Recorded::Now(receipt) => Ok(receipt.into_answer()),
-            Recorded::Before(answer) => Ok(answer),
-            Recorded::Not(Conflict::Budget(conflict)) => Err((*conflict).into()),
-            Recorded::Not(_) => {
+            CommitStatus::Recorded(proof) => Ok(proof.into_answer()),
+            CommitStatus::Replayed(answer) => Ok(answer),
+            CommitStatus::Conflict(Conflict::Budget(conflict)) => Err((*conflict).into()),
+            CommitStatus::Conflict(_) => {
                 let detail = "this key was used for another request; a new request needs a new key";
                 Err(Refusal::new(Code::IdempotencyKeyReused, detail))
             }

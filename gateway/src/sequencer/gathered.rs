@@ -3,9 +3,9 @@
 //! Whoever cannot wait long enough, has left out what the store has lost, or decides where nobody knows what others have changed, is sent away, and
 //! what it has proposed goes with it: that is done before anything is applied. How long a commit takes is not known here.
 
-use super::{Fault, Reply, Submission, Terms, recorded};
+use super::{Fault, Reply, Submission, Terms, status_of};
 use engine::proposal::Intent;
-use engine::{Proposal, Settled};
+use engine::{Disposition, Proposal};
 use std::time::{Duration, Instant};
 
 /// What is to be recorded in one commit.
@@ -126,11 +126,11 @@ impl Gathered {
     }
 
     /// Tells everybody what has become of theirs, or why nothing has.
-    pub(super) fn answer(self, settled: Result<Vec<Settled>, Fault>) {
-        let mut settled = settled.map(Vec::into_iter);
+    pub(super) fn answer(self, dispositions: Result<Vec<Disposition>, Fault>) {
+        let mut dispositions = dispositions.map(Vec::into_iter);
         for waiting in self.waiting {
-            let answer = match &mut settled {
-                Ok(settled) => Ok(settled.by_ref().take(waiting.size).map(recorded).collect()),
+            let answer = match &mut dispositions {
+                Ok(dispositions) => Ok(dispositions.by_ref().take(waiting.size).map(status_of).collect()),
                 Err(fault) => Err(*fault),
             };
             // Nobody waits any more: that is the caller's right.
@@ -146,10 +146,10 @@ const fn is_decision(proposal: &Proposal) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sequencer::Recorded;
+    use crate::sequencer::CommitStatus;
     use tokio::sync::oneshot;
 
-    type Answer = oneshot::Receiver<Result<Vec<Recorded>, Fault>>;
+    type Answer = oneshot::Receiver<Result<Vec<CommitStatus>, Fault>>;
 
     /// Somebody who proposes nothing on these terms, and what it hears.
     fn submission(terms: Terms) -> (Submission, Answer) {

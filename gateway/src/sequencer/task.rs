@@ -16,7 +16,7 @@ use super::{Fault, Parts, Press, Sequencer, Submission};
 use crate::signing::signs_at;
 use engine::proposal::Intent;
 use engine::{
-    Applied, BatchTime, Books, Conflict, Found, Proposal, ProposedDecision, Settled, Snapshot, apply,
+    Applied, BatchTime, Books, Conflict, Disposition, Found, Proposal, ProposedDecision, Snapshot, apply,
 };
 use model::{ReasonCode, TenantId, Timestamp, Verdict};
 use std::collections::{HashMap, HashSet};
@@ -208,7 +208,7 @@ impl Task {
 
     /// Records a batch, in several attempts if need be. Before each further attempt those are sent away who cannot wait for it. The time that is
     /// spent on ending overdue reservations first does not count as this batch's.
-    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Settled>, Fault> {
+    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Disposition>, Fault> {
         let tenants = tenants(gathered.proposals());
         let (mut may_guess, mut may_lose_turn) = (true, true);
         let mut attempts = ATTEMPTS_MAX;
@@ -219,7 +219,7 @@ impl Task {
                 ending_first: end_rounds > 0,
             };
             let failure = match self.attempt(&tenants, gathered, allowed).await {
-                Ok(settled) => return Ok(settled),
+                Ok(dispositions) => return Ok(dispositions),
                 Err(failure) => failure,
             };
             // It may have read what should have ended, and then it was to be recorded with this batch.
@@ -284,7 +284,7 @@ impl Task {
         tenants: &[TenantId],
         gathered: &mut Gathered,
         allowed: Allowed,
-    ) -> Result<Vec<Settled>, Failure> {
+    ) -> Result<Vec<Disposition>, Failure> {
         let snapshot = Arc::clone(&self.parts.snapshot);
         let _held = if gathered.proposals().iter().any(Proposal::replaces_base) {
             Some(snapshot.hold().await)
@@ -317,11 +317,11 @@ impl Task {
         if !applied.batch.is_empty() {
             self.commit(mode, tenants, proposals, &applied).await?;
         }
-        let settled = self.publish(&before, applied);
+        let dispositions = self.publish(&before, applied);
         if ends_first {
             return Err(Failure::EndedFirst);
         }
-        Ok(settled)
+        Ok(dispositions)
     }
 
     /// The time of a batch whose tenants stand here. There is none when the signing key has been replaced.
@@ -358,16 +358,14 @@ impl Task {
         mode: &WriteMode,
         was_looked_up: bool,
     ) -> Result<(), Failure> {
-        if matches!(mode, WriteMode::Append) && applied.settled.iter().any(was_turned_back) {
+        if matches!(mode, WriteMode::Append) && applied.dispositions.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
             // then the guess is what is behind.
             self.footprints.doubt(tenants.iter().copied());
             return Err(Failure::Again(RetryCause::DirectoryGuessed));
         }
-        let mut settled = proposals.iter().zip(&applied.settled);
-        if !was_looked_up
-            && settled.any(|settled| may_be_repeated(settled) && !mode.has_looked_for(settled.0))
-        {
+        let mut each = proposals.iter().zip(&applied.dispositions);
+        if !was_looked_up && each.any(|one| may_be_repeated(one) && !mode.has_looked_for(one.0)) {
             self.look_ups_left = 1;
             return Err(Failure::Again(RetryCause::MayBeRecorded));
         }
@@ -405,8 +403,8 @@ impl Task {
     /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not before, because what is repeated
     /// is recorded once, and not later, because whoever has asked or reported may be gone by then.
     fn count(&self, proposals: &[Proposal], applied: &Applied) {
-        for (proposal, settled) in proposals.iter().zip(&applied.settled) {
-            let Settled::Recorded { denied, .. } = settled else {
+        for (proposal, disposition) in proposals.iter().zip(&applied.dispositions) {
+            let Disposition::Recorded { denied, .. } = disposition else {
                 continue;
             };
             match &proposal.intent {
@@ -558,7 +556,7 @@ impl Task {
     }
 
     /// Puts in force what a batch has changed, tells those who follow the ledger, and returns what became of each proposal.
-    fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Settled> {
+    fn publish(&mut self, before: &Arc<Snapshot>, applied: Applied) -> Vec<Disposition> {
         if !applied.changed.is_empty() {
             // Noted first: a look that finds the new revision compares the entry that made it.
             for advance in &applied.batch.advances {
@@ -573,15 +571,18 @@ impl Task {
         }
         self.parts.live.grown(&applied.batch.advances);
         self.parts.indexing.grown(&applied.batch.advances);
-        if applied.settled.iter().any(was_turned_back) {
+        if applied.dispositions.iter().any(was_turned_back) {
             self.parts.follow.notify_one();
         }
-        applied.settled
+        applied.dispositions
     }
 }
 
-const fn was_turned_back(settled: &Settled) -> bool {
-    matches!(settled, Settled::Conflict(Conflict::DirectoryMoved { .. }))
+const fn was_turned_back(disposition: &Disposition) -> bool {
+    matches!(
+        disposition,
+        Disposition::Conflict(Conflict::DirectoryMoved { .. })
+    )
 }
 
 /// Whether somebody would be told something about a tenant that nothing is written to. Only where something is, storage says whether
@@ -589,21 +590,21 @@ const fn was_turned_back(settled: &Settled) -> bool {
 fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
     let advances = &applied.batch.advances;
     let is_written = |tenant| advances.iter().any(|advance| advance.tenant == tenant);
-    let mut settled = proposals.iter().zip(&applied.settled);
-    settled.any(|(proposal, settled)| {
-        !matches!(settled, Settled::Recorded { .. }) && !is_written(proposal.tenant)
+    let mut each = proposals.iter().zip(&applied.dispositions);
+    each.any(|(proposal, disposition)| {
+        !matches!(disposition, Disposition::Recorded { .. }) && !is_written(proposal.tenant)
     })
 }
 
 /// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room for. It may have been
 /// recorded before, and that has an answer. Storage says so of what would be written again, and of this nothing would be.
-fn may_be_repeated((proposal, settled): (&Proposal, &Settled)) -> bool {
+fn may_be_repeated((proposal, disposition): (&Proposal, &Disposition)) -> bool {
     match &proposal.intent {
         Intent::Budget(change) if change.repeat.is_some() => {
-            !matches!(settled, Settled::Recorded { .. }) && !was_turned_back(settled)
+            !matches!(disposition, Disposition::Recorded { .. }) && !was_turned_back(disposition)
         }
         Intent::Decision(decision) if decision.request.is_some() => {
-            matches!(settled, Settled::Conflict(Conflict::QuotaExceeded(_)))
+            matches!(disposition, Disposition::Conflict(Conflict::QuotaExceeded(_)))
         }
         _ => false,
     }

@@ -6,8 +6,8 @@ use crate::support::{
 use canon::Digest;
 use engine::proposal::{Change, ErasedBody, Intent};
 use engine::{
-    Applied, Ask, Books, Conflict, EntryKind, Found, Judgement, LookedUpFacts, Proposal, ProposedEntry,
-    Recompiled, RepeatRule, Settled, TenantSnapshot,
+    Applied, Ask, Books, Conflict, Disposition, EntryKind, Found, Judgement, LookedUpFacts, Proposal,
+    ProposedEntry, Recompiled, RepeatRule, TenantSnapshot,
 };
 use engine::{apply, judge};
 use ledger::merkle::Frontier;
@@ -41,15 +41,15 @@ fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
     apply(books, Found::default(), proposals, NOW.into(), &signing_key())
 }
 
-fn bytes(settled: &Settled) -> bytes::Bytes {
-    match settled {
-        Settled::Recorded { answer, .. } | Settled::Replayed(answer) => answer.clone(),
-        Settled::Conflict(conflict) => panic!("{conflict:?}"),
+fn bytes(disposition: &Disposition) -> bytes::Bytes {
+    match disposition {
+        Disposition::Recorded { answer, .. } | Disposition::Replayed(answer) => answer.clone(),
+        Disposition::Conflict(conflict) => panic!("{conflict:?}"),
     }
 }
 
-fn answer(settled: &Settled) -> Value {
-    serde_json::from_slice(&bytes(settled)).unwrap()
+fn answer(disposition: &Disposition) -> Value {
+    serde_json::from_slice(&bytes(disposition)).unwrap()
 }
 
 fn freeze(books: &Books) -> Proposal {
@@ -93,7 +93,7 @@ fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
     };
     assert_eq!((first.seq, first.prev), (1, Digest::ZERO));
     assert_eq!((second.seq, second.prev), (2, first.hash));
-    let receipt = &answer(&applied.settled[1])["receipt"];
+    let receipt = &answer(&applied.dispositions[1])["receipt"];
     assert_eq!(receipt["seq"], 2);
     assert_eq!(receipt["hash"], json!(second.hash));
     assert_eq!(receipt["prev_hash"], json!(first.hash));
@@ -114,8 +114,8 @@ fn every_answer_of_a_batch_verifies_at_once_with_the_logs_key_alone() {
         let proposals: Vec<_> = (0..count).map(|id| propose(&books, &read, id)).collect();
         let applied = apply_all(&books, &proposals);
         let mut verifier = ReceiptVerifier::new(&keys);
-        for (settled, entry) in applied.settled.iter().zip(&applied.batch.entries) {
-            let signed = SignedAnswer::read(&bytes(settled)).unwrap();
+        for (disposition, entry) in applied.dispositions.iter().zip(&applied.batch.entries) {
+            let signed = SignedAnswer::read(&bytes(disposition)).unwrap();
             verifier.verify(&signed).unwrap();
             assert_eq!(
                 (signed.receipt().seq, signed.receipt().hash),
@@ -144,10 +144,10 @@ fn the_body_names_the_answer_by_digest() {
     let books = books(tenant());
     let applied = apply_all(&books, &[propose(&books, &ask("read", json!({})), 1)]);
     let body: Value = serde_json::from_str(applied.batch.entries[0].body.as_str()).unwrap();
-    let sealed = bytes(&applied.settled[0]);
+    let sealed = bytes(&applied.dispositions[0]);
     let signed = SignedAnswer::read(&sealed).unwrap();
     assert_eq!(body["answer_hash"], json!(signed.answer_hash()));
-    assert_eq!(body["decision"], answer(&applied.settled[0])["decision"]);
+    assert_eq!(body["decision"], answer(&applied.dispositions[0])["decision"]);
 }
 
 #[test]
@@ -157,7 +157,7 @@ fn the_books_from_before_are_untouched_and_the_same_inputs_give_the_same_bytes()
     let once = apply_all(&books, &[propose(&books, &read, 1)]);
     let again = apply_all(&books, &[propose(&books, &read, 1)]);
     assert_eq!(books.head(TENANT), Head::GENESIS);
-    assert_eq!(bytes(&once.settled[0]), bytes(&again.settled[0]));
+    assert_eq!(bytes(&once.dispositions[0]), bytes(&again.dispositions[0]));
     assert_eq!(once.books.head(TENANT), again.books.head(TENANT));
 }
 
@@ -167,8 +167,8 @@ fn two_of_the_same_ask_in_one_batch_are_recorded_once() {
     let read = ask("read", json!({"request_id": "call-1"}));
     let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &read, 2)]);
     assert_eq!(applied.batch.entries.len(), 1);
-    assert!(matches!(applied.settled[1], Settled::Replayed(_)));
-    assert_eq!(bytes(&applied.settled[0]), bytes(&applied.settled[1]));
+    assert!(matches!(applied.dispositions[1], Disposition::Replayed(_)));
+    assert_eq!(bytes(&applied.dispositions[0]), bytes(&applied.dispositions[1]));
 }
 
 #[test]
@@ -178,8 +178,8 @@ fn a_request_id_with_another_ask_is_a_conflict() {
     let write = ask("write", json!({"request_id": "call-1"}));
     let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &write, 2)]);
     assert!(matches!(
-        applied.settled[1],
-        Settled::Conflict(Conflict::RequestReused)
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::RequestReused)
     ));
     assert_eq!(applied.batch.decisions.len(), 1);
 }
@@ -214,7 +214,7 @@ fn what_storage_recorded_before_is_replayed() {
         &signing_key(),
     );
     assert!(applied.batch.entries.is_empty());
-    assert_eq!(bytes(&applied.settled[0]), "earlier");
+    assert_eq!(bytes(&applied.dispositions[0]), "earlier");
 
     // An agent that may not act does not get yesterday's allow, though it may get yesterday's denial.
     let tenant = books.snapshot().tenant(TENANT).unwrap();
@@ -235,7 +235,7 @@ fn what_storage_recorded_before_is_replayed() {
         NOW.into(),
         &signing_key(),
     );
-    assert_eq!(bytes(&applied.settled[0]), "earlier");
+    assert_eq!(bytes(&applied.dispositions[0]), "earlier");
 }
 
 #[test]
@@ -246,8 +246,8 @@ fn what_was_judged_before_a_freeze_is_not_recorded_after_it() {
         &[freeze(&books), propose(&books, &ask("read", json!({})), 1)],
     );
     assert!(matches!(
-        applied.settled[1],
-        Settled::Conflict(Conflict::DirectoryMoved { .. })
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::DirectoryMoved { .. })
     ));
     assert_eq!(applied.batch.entries.len(), 1);
     let after = &applied.books.snapshot().tenant(TENANT).unwrap();
@@ -263,8 +263,8 @@ fn two_changes_from_one_revision_cannot_both_be_made() {
     let books = books(tenant());
     let applied = apply_all(&books, &[freeze(&books), freeze(&books)]);
     assert!(matches!(
-        applied.settled[1],
-        Settled::Conflict(Conflict::DirectoryMoved { .. })
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::DirectoryMoved { .. })
     ));
     assert_eq!(applied.changed, BTreeSet::from([TENANT]));
 }
@@ -292,8 +292,8 @@ fn a_tenant_is_made_whole_or_not_at_all() {
     };
     let stale = apply_all(&books, &[make(6)]);
     assert!(matches!(
-        stale.settled[0],
-        Settled::Conflict(Conflict::DirectoryMoved { .. })
+        stale.dispositions[0],
+        Disposition::Conflict(Conflict::DirectoryMoved { .. })
     ));
     assert!(stale.batch.entries.is_empty() && stale.books.snapshot().tenant(new).is_none());
     let applied = apply_all(&books, &[make(7)]);
@@ -347,8 +347,8 @@ fn what_was_judged_under_other_base_policies_is_not_recorded() {
     let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds, ["decision", "base_policies_put"]);
     assert!(matches!(
-        applied.settled[2],
-        Settled::Conflict(Conflict::DirectoryMoved { tenant: TENANT, .. })
+        applied.dispositions[2],
+        Disposition::Conflict(Conflict::DirectoryMoved { tenant: TENANT, .. })
     ));
     assert_eq!(applied.changed, BTreeSet::from([TENANT]));
     let snapshot = applied.books.snapshot();
@@ -365,8 +365,8 @@ fn base_policies_that_were_compiled_for_an_older_directory_are_not_put_in_force(
     late.revision = 8;
     let applied = apply_all(&books, &[register(&books), late]);
     assert!(matches!(
-        applied.settled[1],
-        Settled::Conflict(Conflict::DirectoryMoved {
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::DirectoryMoved {
             tenant: TENANT,
             revision: 8
         })
@@ -408,7 +408,7 @@ fn a_canary_freezes_its_caller_in_the_same_commit() {
     let kinds: Vec<_> = applied.batch.entries.iter().map(|entry| entry.kind).collect();
     assert_eq!(kinds, ["decision", "agent_frozen"]);
     assert_eq!(applied.batch.writes.len(), 1);
-    assert_eq!(answer(&applied.settled[0])["receipt"]["seq"], 1);
+    assert_eq!(answer(&applied.dispositions[0])["receipt"]["seq"], 1);
     let after = applied.books.snapshot().tenant(TENANT).unwrap();
     assert!(!after.directory.agents[&AGENT].standing.is_active());
 }
@@ -431,8 +431,8 @@ fn an_outcome_is_recorded_once() {
     let applied = apply_all(&books, &[report(), report()]);
     assert_eq!(applied.batch.outcomes.len(), 1);
     assert!(matches!(
-        applied.settled[1],
-        Settled::Conflict(Conflict::OutcomeReported)
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::OutcomeReported)
     ));
     let known = Found {
         outcomes: [decision].into(),
@@ -440,8 +440,8 @@ fn an_outcome_is_recorded_once() {
     };
     let applied = apply(&books, known, &[report()], NOW.into(), &signing_key());
     assert!(matches!(
-        applied.settled[0],
-        Settled::Conflict(Conflict::OutcomeReported)
+        applied.dispositions[0],
+        Disposition::Conflict(Conflict::OutcomeReported)
     ));
 }
 
@@ -491,11 +491,11 @@ fn a_body_is_erased_by_one_entry() {
     };
     let proposals = [&[1, 2][..], &[2, 3], &[3, 4]].map(|seqs| erasure(&books, seqs));
     let applied = apply(&books, found, &proposals, NOW.into(), &signing_key());
-    let erased = |settled: &Settled| match settled {
-        Settled::Conflict(Conflict::Erased(seqs)) => Some(seqs.iter().copied().collect::<Vec<_>>()),
+    let erased = |disposition: &Disposition| match disposition {
+        Disposition::Conflict(Conflict::Erased(seqs)) => Some(seqs.iter().copied().collect::<Vec<_>>()),
         _ => None,
     };
-    let before: Vec<_> = applied.settled.iter().map(erased).collect();
+    let before: Vec<_> = applied.dispositions.iter().map(erased).collect();
     assert_eq!(before, [Some(vec![1]), None, Some(vec![3])]);
     assert_eq!(applied.batch.entries.len(), 1);
     let seqs: Vec<_> = applied.batch.erasures.iter().map(|row| row.seq).collect();

@@ -7,7 +7,7 @@ use engine::budgets::recount::Recount;
 use engine::budgets::report::{Outcome, Settling};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Intent;
-use engine::{Books, Found, Proposal, Settled, apply};
+use engine::{Books, Disposition, Found, Proposal, apply};
 use model::budget::{Subject, Terms};
 use model::{
     AgentId, Amount, Budget, BudgetId, DecisionId, Name, Overage, Period, Reservation, ReservationId,
@@ -298,7 +298,7 @@ impl Game {
             bytes(&again.batch.entries),
             "the same inputs"
         );
-        self.check_refusals(&proposals, &applied.settled);
+        self.check_refusals(&proposals, &applied.dispositions);
         if self.dice.roll(10) == 0 {
             // The commit was lost: nothing has happened.
             return;
@@ -318,9 +318,9 @@ impl Game {
     }
 
     /// A reservation that was not made holds nothing anywhere.
-    fn check_refusals(&self, proposals: &[Proposal], settled: &[Settled]) {
-        for (proposal, settled) in proposals.iter().zip(settled) {
-            if let (Intent::Budget(change), Settled::Conflict(_)) = (&proposal.intent, settled)
+    fn check_refusals(&self, proposals: &[Proposal], dispositions: &[Disposition]) {
+        for (proposal, disposition) in proposals.iter().zip(dispositions) {
+            if let (Intent::Budget(change), Disposition::Conflict(_)) = (&proposal.intent, disposition)
                 && let Move::Reserve(hold) = &change.what
             {
                 assert!(!self.stored.reservations.contains_key(&hold.id));

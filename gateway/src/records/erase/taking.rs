@@ -6,7 +6,7 @@ use crate::gateway::{self, Gateway};
 use crate::http::Refusal;
 use crate::recording::ATTEMPTS_MAX;
 use crate::search::job::{after, token};
-use crate::sequencer::Recorded;
+use crate::sequencer::CommitStatus;
 use canon::Digest;
 use engine::proposal::{ErasedBody, Intent};
 use engine::search::block_of;
@@ -252,17 +252,17 @@ impl<'g> Taking<'g> {
             };
             let proposal = Proposal::of(tenant, erasure);
             match self.gateway.sequencer.record(proposal).await? {
-                Recorded::Now(_) => return Ok(()),
-                Recorded::Not(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Recorded(_) => return Ok(()),
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
                 // Another gateway may have the same to do.
-                Recorded::Not(Conflict::Erased(erased)) => {
+                CommitStatus::Conflict(Conflict::Erased(erased)) => {
                     self.forget();
                     self.bodies.retain(|seq, _| !erased.contains(seq));
                     if self.bodies.is_empty() {
                         return Ok(());
                     }
                 }
-                Recorded::Before(_) | Recorded::Not(_) => return Err(changes::unexpected()),
+                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
             }
         }
         Err(Refusal::contended())
