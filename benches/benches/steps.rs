@@ -24,7 +24,7 @@ use model::{
 };
 use policy::{BasePolicies, Compiler, PolicySet, Registry, TenantPolicy};
 use serde_json::json;
-use store::{EntryRow, Place, RequestKey};
+use store::{ChainPosition, EntryRow, RequestKey};
 
 const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
 const TENANT: TenantId = TenantId::from_bytes([1; 16]);
@@ -327,9 +327,9 @@ fn books(policies: &[TenantPolicy]) -> Books {
     };
     let policies = PolicySet::compile(&BasePolicies::shipped(), policies, registry);
     let tenant = TenantSnapshot::new(directory, Arc::new(policies.expect("the policies fit")), 7);
-    let place = Place {
+    let place = ChainPosition {
         revision: tenant.revision,
-        ..Place::GENESIS
+        ..ChainPosition::GENESIS
     };
     let mut snapshot = Snapshot::new(Arc::new(Compiler::new(BasePolicies::shipped())));
     snapshot.insert(tenant);

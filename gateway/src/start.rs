@@ -42,7 +42,7 @@ use policy::{
 use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
-use store::{Place, Store, StoreError, StoredTenant};
+use store::{ChainPosition, Store, StoreError, StoredTenant};
 use tokio::sync::{Notify, Semaphore};
 
 /// Why a gateway does not start, or does not come back.
@@ -300,7 +300,7 @@ fn system_tenant() -> StoredTenant {
     };
     StoredTenant {
         tenant: TenantId::SYSTEM,
-        place: Place::GENESIS,
+        place: ChainPosition::GENESIS,
         nouns: vec![Noun::Tenant(Arc::new(tenant))],
     }
 }

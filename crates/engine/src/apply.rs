@@ -29,14 +29,14 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use store::{
-    Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, OutcomeRow, Place,
+    Advance, Batch, ChainPosition, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, OutcomeRow,
     RequestKey,
 };
 
 /// Where the tenants of a batch stand, and the directory as it is there.
 #[derive(Clone)]
 pub struct Books {
-    places: HashMap<TenantId, Place>,
+    places: HashMap<TenantId, ChainPosition>,
     snapshot: Snapshot,
 }
 
@@ -140,7 +140,7 @@ pub struct Applied {
 
 impl Books {
     /// The books of a batch: a snapshot, and where its tenants stand.
-    pub fn new(snapshot: Snapshot, places: HashMap<TenantId, Place>) -> Self {
+    pub fn new(snapshot: Snapshot, places: HashMap<TenantId, ChainPosition>) -> Self {
         Self { places, snapshot }
     }
 
@@ -151,12 +151,12 @@ impl Books {
 
     /// Where a tenant's chain ends.
     pub fn head(&self, tenant: TenantId) -> Head {
-        self.place(tenant).head()
+        self.position(tenant).head()
     }
 
-    /// Where a tenant stands.
-    pub fn place(&self, tenant: TenantId) -> &Place {
-        const GENESIS: &Place = &Place::GENESIS;
+    /// The position of a tenant's chain.
+    pub fn position(&self, tenant: TenantId) -> &ChainPosition {
+        const GENESIS: &ChainPosition = &ChainPosition::GENESIS;
         self.places.get(&tenant).unwrap_or(GENESIS)
     }
 }
@@ -306,7 +306,7 @@ impl<'p> Pass<'p> {
     /// Gives the entries of a proposal their place in the chain, or says why they have none.
     fn place(&mut self, proposal: &'p Proposal) -> Placed {
         let tenant = proposal.tenant;
-        let revision = self.books.place(tenant).revision;
+        let revision = self.books.position(tenant).revision;
         if revision != proposal.revision || self.books.snapshot.base_digest() != proposal.base {
             return Conflict::DirectoryMoved { tenant, revision }.into();
         }
@@ -524,7 +524,7 @@ impl<'p> Pass<'p> {
         let told = self
             .found
             .budgets
-            .bring_to(|tenant| books.place(tenant).at.max(now));
+            .bring_to(|tenant| books.position(tenant).at.max(now));
         for (tenant, entry) in told {
             self.link(tenant, &entry);
         }
@@ -666,7 +666,11 @@ impl<'p> Pass<'p> {
             self.books.snapshot.insert(tenant);
         }
         self.books.snapshot.advance(tenant, writes, policies);
-        self.books.places.entry(tenant).or_insert(Place::GENESIS).revision += 1;
+        self.books
+            .places
+            .entry(tenant)
+            .or_insert(ChainPosition::GENESIS)
+            .revision += 1;
         self.batch
             .writes
             .extend(writes.iter().map(|write| (tenant, write.clone())));
@@ -706,7 +710,7 @@ impl<'p> Pass<'p> {
 
     /// Gives an entry its place in the chain and in the tree.
     fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Linked {
-        let place = self.books.places.entry(tenant).or_insert(Place::GENESIS);
+        let place = self.books.places.entry(tenant).or_insert(ChainPosition::GENESIS);
         let at = self.now.max(place.at);
         let new = NewEntry {
             tenant: &tenant.to_string(),
@@ -747,8 +751,8 @@ impl<'p> Pass<'p> {
             .map(|tenant| Advance {
                 tenant,
                 from: before.head(tenant),
-                to: self.books.place(tenant).tip.clone(),
-                revision: self.books.place(tenant).revision,
+                to: self.books.position(tenant).tip.clone(),
+                revision: self.books.position(tenant).revision,
             })
             .collect();
     }

@@ -15,7 +15,7 @@ use sqlx::postgres::PgSeverity;
 use sqlx::types::Uuid;
 use std::collections::HashMap;
 use std::error::Error;
-use store::{Batch, CommitError, Place};
+use store::{Batch, ChainPosition, CommitError};
 use tokio::time::timeout;
 
 /// The channel on which gateways tell each other that a directory has changed. The payload says which store said so.
@@ -59,7 +59,7 @@ impl Work {
     pub(crate) fn of(
         batch: &Batch,
         taken: &[TenantId],
-        places: &HashMap<TenantId, Place>,
+        places: &HashMap<TenantId, ChainPosition>,
         store: Uuid,
     ) -> Result<Self, CommitError> {
         let not_written = |error: Box<dyn Error + Send + Sync>| CommitError::NotWritten(error);
@@ -72,7 +72,7 @@ impl Work {
             }
             // The place was read under the lock that is still held, so this is the whole truth, and nothing has to be sent.
             let place = places.get(&tenant);
-            if advance.from != place.map_or(Head::GENESIS, Place::head) {
+            if advance.from != place.map_or(Head::GENESIS, ChainPosition::head) {
                 return Err(CommitError::HeadMoved { tenant });
             }
             if place.is_none() {

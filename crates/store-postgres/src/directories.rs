@@ -7,7 +7,7 @@ use ledger::Head;
 use model::{Noun, NounKind, TenantId, Timestamp};
 use sqlx::types::Uuid;
 use std::collections::BTreeMap;
-use store::{ChangedTenant, Directories, Place, StoreError, StoredTenant};
+use store::{ChainPosition, ChangedTenant, Directories, StoreError, StoredTenant};
 
 /// A tenant, and one of its nouns if it has any. The hash and the edge of its head stand in one of its rows.
 pub(crate) struct Row {
@@ -136,7 +136,7 @@ pub(crate) fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
     };
     Ok(Some(StoredTenant {
         tenant: id,
-        place: Place {
+        place: ChainPosition {
             tip: place.tip(head, edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: place.unsigned("revision", row.revision)?,

@@ -12,7 +12,7 @@ use model::{TenantId, Write};
 use sqlx::PgConnection;
 use sqlx::types::Uuid;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use store::{Batch, ChangedNoun, ChangedTenant, Place, StoreError, StoredTenant};
+use store::{Batch, ChainPosition, ChangedNoun, ChangedTenant, StoreError, StoredTenant};
 
 /// For how many revisions of a tenant the changes are remembered. A gateway looks every half second, and a tenant has some hundred changes a second
 /// at most.
@@ -37,7 +37,7 @@ pub(crate) struct Remembered {
 
 impl Remembered {
     /// What is to be remembered of a batch whose tenants stand at these places.
-    pub(crate) fn of(batch: &Batch, places: &HashMap<TenantId, Place>) -> Self {
+    pub(crate) fn of(batch: &Batch, places: &HashMap<TenantId, ChainPosition>) -> Self {
         let mut written: BTreeMap<TenantId, BTreeSet<_>> = BTreeMap::new();
         for (tenant, write) in &batch.writes {
             let (Write::Put(noun) | Write::Delete(noun)) = write;

@@ -24,8 +24,8 @@ use sqlx::{AssertSqlSafe, Row as _};
 use std::collections::HashMap;
 use std::fmt::Write as _;
 use store::{
-    Batch, CommitError, FoundRequest, Journal, Place, ReplyKey, ReplyRow, RequestKey, StoreError, Turn,
-    WantedBudgets, WantedReservations, commit_in_turn,
+    Batch, ChainPosition, CommitError, FoundRequest, Journal, ReplyKey, ReplyRow, RequestKey, StoreError,
+    Turn, WantedBudgets, WantedReservations, commit_in_turn,
 };
 
 /// Begins a transaction in which every statement sees what was committed before it, and that may write: whatever the
@@ -92,7 +92,7 @@ async fn lock(lent: &mut Lent, text: String) -> Result<Vec<PgRow>, sqlx::Error> 
     lent.settle(rows)
 }
 
-fn place(row: &PgRow) -> Result<(TenantId, Place), StoreError> {
+fn place(row: &PgRow) -> Result<(TenantId, ChainPosition), StoreError> {
     let number = |column| row.try_get::<i64, _>(column).map_err(unavailable);
     let tenant: Uuid = row.try_get(0).map_err(unavailable)?;
     let tenant = TenantId::from_bytes(tenant.into_bytes());
@@ -107,7 +107,7 @@ fn place(row: &PgRow) -> Result<(TenantId, Place), StoreError> {
         seq: row.unsigned("head_seq", number(1)?)?,
         hash: row.digest("head_hash", &hash)?,
     };
-    let place = Place {
+    let place = ChainPosition {
         tip: row.tip(head, &edge)?,
         at: Timestamp::from_millis(number(3)?),
         revision: row.unsigned("revision", number(4)?)?,
@@ -119,14 +119,14 @@ fn place(row: &PgRow) -> Result<(TenantId, Place), StoreError> {
 struct PostgresTurn {
     lent: Lent,
     taken: Vec<TenantId>,
-    places: HashMap<TenantId, Place>,
+    places: HashMap<TenantId, ChainPosition>,
     /// Which store this is.
     store: Uuid,
 }
 
 #[async_trait]
 impl Turn for PostgresTurn {
-    fn places(&self) -> &HashMap<TenantId, Place> {
+    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
         &self.places
     }
 

@@ -111,7 +111,7 @@ fn tenant(row: &Row) -> Result<StoredTenant, StoreError> {
     };
     Ok(StoredTenant {
         tenant: TenantId::from_bytes(place.id("tenant_id", row.tenant_id.clone())?),
-        place: store::Place {
+        place: store::ChainPosition {
             tip: place.tip(head, &row.edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: place.unsigned("revision", row.revision)?,

@@ -17,8 +17,8 @@ use sqlx::{SqliteConnection, SqliteExecutor};
 use std::collections::HashMap;
 use std::sync::Arc;
 use store::{
-    Batch, CommitError, FoundRequest, Journal, Place as TenantPlace, ReplyKey, ReplyRow, RequestKey,
-    StoreError, Turn, WantedBudgets, WantedReservations,
+    Batch, ChainPosition, CommitError, FoundRequest, Journal, ReplyKey, ReplyRow, RequestKey, StoreError,
+    Turn, WantedBudgets, WantedReservations,
 };
 use tokio::sync::{Notify, OwnedMutexGuard};
 
@@ -42,14 +42,14 @@ impl Journal for SqliteStore {
 /// The turn on the one connection that writes. Nothing has begun in the database yet: whoever holds this is alone.
 struct SqliteTurn {
     writer: OwnedMutexGuard<Writer>,
-    places: HashMap<TenantId, TenantPlace>,
+    places: HashMap<TenantId, ChainPosition>,
     /// Wakes the checkpointer.
     committed: Arc<Notify>,
 }
 
 #[async_trait]
 impl Turn for SqliteTurn {
-    fn places(&self) -> &HashMap<TenantId, TenantPlace> {
+    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
         &self.places
     }
 

@@ -4,7 +4,7 @@ use crate::entry::SEQ_MAX;
 use ledger::Head;
 use model::{TenantId, Timestamp};
 use std::collections::HashMap;
-use store::{Advance, Batch, CommitError, Place};
+use store::{Advance, Batch, ChainPosition, CommitError};
 
 /// The last number that a tenant can have: 23 bits.
 const TENANT_NO_MAX: i64 = (1 << 23) - 1;
@@ -23,7 +23,7 @@ pub(crate) struct Move {
     pub(crate) to_seq: i64,
     pub(crate) revision: i64,
     /// Where the tenant stands afterwards.
-    pub(crate) to: Place,
+    pub(crate) to: ChainPosition,
 }
 
 /// More tenants than there are numbers.
@@ -86,7 +86,7 @@ impl Move {
             from_hash: *advance.from.hash.as_bytes(),
             to_seq: fits("seq", advance.to.head().seq, SEQ_MAX)?,
             revision: fits("revision", advance.revision, i64::MAX)?,
-            to: Place {
+            to: ChainPosition {
                 tip: advance.to.clone(),
                 at,
                 revision: advance.revision,

@@ -23,7 +23,7 @@ use sqlx::{Connection, SqliteConnection};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use store::{Batch, CommitError, Place};
+use store::{Batch, ChainPosition, CommitError};
 use tokio::sync::Notify;
 
 /// The writer.
@@ -39,7 +39,7 @@ pub(crate) struct Writer {
     /// What every tenant that has committed is called here.
     numbers: TenantNumbers,
     /// Where each of them stands: nobody else writes, so memory knows.
-    places: HashMap<TenantId, Place>,
+    places: HashMap<TenantId, ChainPosition>,
     /// Which entries answered which requests.
     requests: Requests,
     /// Told when there is something to do for them behind the commits.
@@ -159,7 +159,7 @@ impl Writer {
     }
 
     /// Where these tenants stand, as far as they have ever written.
-    pub(crate) fn places(&self, tenants: &[TenantId]) -> HashMap<TenantId, Place> {
+    pub(crate) fn places(&self, tenants: &[TenantId]) -> HashMap<TenantId, ChainPosition> {
         let known = |tenant: &TenantId| Some((*tenant, self.places.get(tenant)?.clone()));
         tenants.iter().filter_map(known).collect()
     }
@@ -308,7 +308,7 @@ impl Writer {
             ) && let Some(tree) = Frontier::from_bytes(seq, &row.edge)
                 && let Some(tip) = Tip::new(Head { seq, hash }, tree)
             {
-                let place = Place {
+                let place = ChainPosition {
                     tip,
                     at: Timestamp::from_millis(row.at),
                     revision,

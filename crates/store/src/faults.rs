@@ -5,10 +5,10 @@
 
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, BudgetPlace, Budgets,
-    ChangedTenant, CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances, FoundRequest,
-    IndexedBlock, Journal, Lease, OpenBudgets, Part, Place, Posting, Recorded, Records, ReplyKey, ReplyRow,
-    RequestKey, ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry, StoredTenant,
-    Swept, Turn, TurnOver, Wanted, WantedBalances, WantedBudgets, WantedReservations,
+    ChainPosition, ChangedTenant, CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances,
+    FoundRequest, IndexedBlock, Journal, Lease, OpenBudgets, Part, Posting, Recorded, Records, ReplyKey,
+    ReplyRow, RequestKey, ReservationFilter, SearchIndex, Store, StoreError, StoredDecision, StoredEntry,
+    StoredTenant, Swept, Turn, TurnOver, Wanted, WantedBalances, WantedBudgets, WantedReservations,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -392,7 +392,7 @@ struct FaultyTurn {
 
 #[async_trait]
 impl Turn for FaultyTurn {
-    fn places(&self) -> &HashMap<TenantId, Place> {
+    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
         self.inner.places()
     }
 

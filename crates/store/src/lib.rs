@@ -51,9 +51,9 @@ use model::{
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Where a tenant stands: the end of its ledger, and how often its directory has changed.
+/// The position of a tenant's chain: the end of its ledger, and how often its directory has changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct ChainPosition {
     /// The end of its ledger, chain and tree.
     pub tip: Tip,
     /// When its last entry was recorded.
@@ -62,8 +62,8 @@ pub struct Place {
     pub revision: u64,
 }
 
-impl Place {
-    /// Where a tenant stands that has never been written.
+impl ChainPosition {
+    /// The position of a chain that has never been written.
     pub const GENESIS: Self = Self {
         tip: Tip::GENESIS,
         at: Timestamp::from_millis(0),
@@ -82,7 +82,7 @@ pub struct StoredTenant {
     /// Which.
     pub tenant: TenantId,
     /// Where it stands.
-    pub place: Place,
+    pub place: ChainPosition,
     /// Its nouns, its [`Noun::Tenant`] among them.
     pub nouns: Vec<Noun>,
 }
@@ -93,7 +93,7 @@ pub struct ChangedTenant {
     /// Which.
     pub tenant: TenantId,
     /// Where it stands.
-    pub place: Place,
+    pub place: ChainPosition,
     /// What became of each noun that was put or taken away, each once and in no order.
     pub nouns: Vec<ChangedNoun>,
 }
@@ -179,7 +179,7 @@ pub async fn commit_in_turn(journal: &(impl Journal + ?Sized), batch: &Batch) ->
 #[async_trait]
 pub trait Turn: Send {
     /// Where each of the tenants stands. One that was never written is missing.
-    fn places(&self) -> &HashMap<TenantId, Place>;
+    fn places(&self) -> &HashMap<TenantId, ChainPosition>;
 
     /// The receipts of those of these requests that were recorded before, in no particular order.
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError>;

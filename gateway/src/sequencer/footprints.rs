@@ -8,7 +8,7 @@
 use super::remembered::{NotRemembered, Remembered};
 use model::TenantId;
 use std::collections::HashMap;
-use store::{BudgetRows, ErasureRow, Place};
+use store::{BudgetRows, ChainPosition, ErasureRow};
 
 /// How many tenants are remembered. With more than these at once every batch has many of them and needs a turn anyway.
 const TENANTS_MAX: usize = 1_024;
@@ -18,7 +18,7 @@ const REMEMBERED_MAX: usize = 65_536;
 
 /// Where a tenant was left.
 struct Footprint {
-    place: Place,
+    place: ChainPosition,
     /// What is known of its budgets at that place.
     remembered: Remembered,
     /// Whether nobody else had written to it since the time before. Only then is it worth guessing that it is so again: where
@@ -27,7 +27,7 @@ struct Footprint {
 }
 
 impl Footprint {
-    fn at(place: Place) -> Self {
+    fn at(place: ChainPosition) -> Self {
         Self {
             place,
             remembered: Remembered::default(),
@@ -37,7 +37,7 @@ impl Footprint {
 
     /// Whether the store has lost entries of a tenant that was left here and stands there now. That a chain has grown again since, to more
     /// than it was, is not seen.
-    fn is_ahead_of(&self, now: &Place) -> bool {
+    fn is_ahead_of(&self, now: &ChainPosition) -> bool {
         let (left, now) = (self.place.head(), now.head());
         now.seq < left.seq || (now.seq == left.seq && now.hash != left.hash)
     }
@@ -49,7 +49,7 @@ pub(super) struct Footprints(HashMap<TenantId, Footprint>);
 
 impl Footprints {
     /// Where these tenants stand if nobody else has written to them; none if that is not to be expected.
-    pub(super) fn places(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, Place>> {
+    pub(super) fn places(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, ChainPosition>> {
         let place = |tenant: &TenantId| {
             let footprint = self.0.get(tenant).filter(|footprint| footprint.is_ours)?;
             Some((*tenant, footprint.place.clone()))
@@ -62,9 +62,9 @@ impl Footprints {
     pub(super) fn compare(
         &mut self,
         tenants: &[TenantId],
-        places: &HashMap<TenantId, Place>,
+        places: &HashMap<TenantId, ChainPosition>,
     ) -> Option<TenantId> {
-        const GENESIS: &Place = &Place::GENESIS;
+        const GENESIS: &ChainPosition = &ChainPosition::GENESIS;
         self.bound(tenants);
         self.bound_remembered();
         let mut lost = None;
@@ -88,7 +88,7 @@ impl Footprints {
     pub(super) fn note(
         &mut self,
         tenants: &[TenantId],
-        place: impl Fn(TenantId) -> Place,
+        place: impl Fn(TenantId) -> ChainPosition,
         written: &BudgetRows,
     ) {
         self.bound(tenants);
@@ -198,8 +198,8 @@ mod tests {
 
     const TENANT: TenantId = TenantId::SYSTEM;
 
-    fn at(seq: u64) -> HashMap<TenantId, Place> {
-        let mut place = Place::GENESIS;
+    fn at(seq: u64) -> HashMap<TenantId, ChainPosition> {
+        let mut place = ChainPosition::GENESIS;
         place.revision = seq;
         HashMap::from([(TENANT, place)])
     }
@@ -239,8 +239,8 @@ mod tests {
     #[test]
     fn a_place_before_the_one_that_was_left_tells_that_entries_are_lost() {
         /// The places of a chain after each of its entries.
-        fn chain(name: &str) -> Vec<HashMap<TenantId, Place>> {
-            let mut place = Place::GENESIS;
+        fn chain(name: &str) -> Vec<HashMap<TenantId, ChainPosition>> {
+            let mut place = ChainPosition::GENESIS;
             let entry = NewEntry {
                 tenant: "tnt_1",
                 kind: name,
@@ -281,7 +281,7 @@ mod tests {
         let mut footprints = Footprints::default();
         for number in 0..2 * TENANTS_MAX as u128 {
             let tenant = TenantId::from_bytes(number.to_be_bytes());
-            footprints.note(&[tenant], |_| Place::GENESIS, &BudgetRows::default());
+            footprints.note(&[tenant], |_| ChainPosition::GENESIS, &BudgetRows::default());
             assert!(footprints.0.len() <= TENANTS_MAX);
         }
     }

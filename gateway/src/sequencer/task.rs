@@ -23,7 +23,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-use store::{Batch, CommitError, Place, RequestKey, StoreError, Turn};
+use store::{Batch, ChainPosition, CommitError, RequestKey, StoreError, Turn};
 use tokio::sync::watch;
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
@@ -90,7 +90,7 @@ impl WriteMode {
 struct Basis {
     mode: WriteMode,
     /// Where its tenants stand.
-    places: HashMap<TenantId, Place>,
+    places: HashMap<TenantId, ChainPosition>,
     /// What has to be known beforehand.
     found: Found,
 }
@@ -328,7 +328,7 @@ impl Task {
     fn signing_time(
         &self,
         snapshot: &Snapshot,
-        places: &HashMap<TenantId, Place>,
+        places: &HashMap<TenantId, ChainPosition>,
     ) -> Result<BatchTime, Failure> {
         let key = &self.parts.signing_key;
         let clock = self.parts.clock.now();
@@ -392,7 +392,7 @@ impl Task {
             .metrics
             .observe_commit(applied.batch.entries.len(), started.elapsed());
         outcome.map_err(|error| self.after_failed_commit(&error, &applied.batch, was_appended))?;
-        let place = |tenant| applied.books.place(tenant).clone();
+        let place = |tenant| applied.books.position(tenant).clone();
         self.footprints.note(tenants, place, &applied.batch.budgets);
         self.footprints.forget_erased(&applied.batch.erasures);
         self.contents.note(&applied.batch.contents);

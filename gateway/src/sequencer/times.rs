@@ -5,18 +5,18 @@
 
 use model::{TenantId, Timestamp};
 use std::collections::HashMap;
-use store::Place;
+use store::ChainPosition;
 
 /// The times of the chains of a batch.
 #[derive(Clone, Copy)]
 pub(super) struct Times<'a> {
     clock: Timestamp,
-    places: &'a HashMap<TenantId, Place>,
+    places: &'a HashMap<TenantId, ChainPosition>,
 }
 
 impl<'a> Times<'a> {
     /// By this clock, of chains that stand here.
-    pub(super) const fn new(clock: Timestamp, places: &'a HashMap<TenantId, Place>) -> Self {
+    pub(super) const fn new(clock: Timestamp, places: &'a HashMap<TenantId, ChainPosition>) -> Self {
         Self { clock, places }
     }
 
@@ -47,9 +47,9 @@ mod tests {
     fn each_chain_has_its_own_time_and_that_is_never_before_the_clock() {
         let at = Timestamp::from_millis;
         let [behind, ahead, new] = [1, 2, 3].map(|number| TenantId::from_bytes([number; 16]));
-        let place = |millis| Place {
+        let place = |millis| ChainPosition {
             at: at(millis),
-            ..Place::GENESIS
+            ..ChainPosition::GENESIS
         };
         let places = HashMap::from([(behind, place(5)), (ahead, place(15))]);
         let times = Times::new(at(10), &places);

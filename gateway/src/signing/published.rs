@@ -10,7 +10,7 @@ use ledger::{KeySet, Moment, PublishedKey, SigningKey};
 use model::{Directory, LogKey, Noun, TenantId, Timestamp, Write};
 use serde_json::json;
 use std::sync::Arc;
-use store::{Place, Store, StoreError};
+use store::{ChainPosition, Store, StoreError};
 
 /// How long a key that was replaced may still sign, in milliseconds: gateways that share it hear of it within seconds, or answer
 /// nobody.
@@ -162,7 +162,7 @@ impl Gateway {
             .collect();
         let turn = self.store.begin(&tenants).await?;
         let newest = turn.places().values().map(|place| place.at).max();
-        Ok(newest.unwrap_or(Place::GENESIS.at))
+        Ok(newest.unwrap_or(ChainPosition::GENESIS.at))
     }
 }
 

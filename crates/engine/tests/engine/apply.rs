@@ -136,7 +136,7 @@ fn what_an_entry_adds_to_the_tree_leads_to_the_edge_beside_the_head() {
         assert!(tree.extend_as_stored(entry.nodes.leaf(), &entry.nodes));
     }
     assert_eq!(applied.batch.advances[0].to.tree(), &tree);
-    assert_eq!(applied.books.place(TENANT).tip.tree(), &tree);
+    assert_eq!(applied.books.position(TENANT).tip.tree(), &tree);
 }
 
 #[test]

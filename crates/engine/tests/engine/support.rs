@@ -15,7 +15,7 @@ use policy::{BasePolicies, Compiler, PolicySet, Registry};
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
-use store::Place;
+use store::ChainPosition;
 use store::RequestKey;
 
 pub(crate) const NOW: Timestamp = Timestamp::from_millis(1_800_000_000_000);
@@ -91,9 +91,9 @@ pub(crate) fn books(tenant: TenantSnapshot) -> Books {
     let compiler = Arc::new(Compiler::new(BasePolicies::shipped()));
     let mut snapshot = Snapshot::new(compiler);
     snapshot.insert(tenant);
-    let place = Place {
+    let place = ChainPosition {
         revision,
-        ..Place::GENESIS
+        ..ChainPosition::GENESIS
     };
     Books::new(snapshot, HashMap::from([(TENANT, place)]))
 }
