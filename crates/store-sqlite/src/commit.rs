@@ -7,7 +7,7 @@
 //! when the database is opened: one that does not fit the schema ends the start.
 
 use crate::entry;
-use crate::moves::{Move, TenantNumbers};
+use crate::head_moves::{HeadMove, TenantNumbers};
 use crate::packed::PackedRows;
 use crate::requests::{RequestDigest, Requests};
 use crate::{approvals, budgets, counters, erasures, links, requests, reservations, runs};
@@ -122,8 +122,8 @@ pub(crate) struct Transaction<'c> {
 /// What a transaction writes.
 pub(crate) struct Writing<'b> {
     pub(crate) batch: &'b Batch,
-    pub(crate) moves: &'b [Move],
-    /// What every tenant that has committed is called here.
+    pub(crate) moves: &'b [HeadMove],
+    /// The integer key (`tenant_no`) of every tenant in this database.
     pub(crate) numbers: &'b TenantNumbers,
     /// What each decision's request is known by.
     pub(crate) digests: &'b [Option<RequestDigest>],
@@ -132,19 +132,23 @@ pub(crate) struct Writing<'b> {
 }
 
 impl Writing<'_> {
-    /// What the tenants of the batch are called here: those that move, and those that have only an answer in it.
+    /// The integer keys of the tenants of the batch: of those that move, and of those that have only an answer in it.
     fn tenant_numbers(&self) -> TenantNumbers {
         let replies = self.batch.budgets.replies.iter();
         let answered = replies.filter_map(|reply| {
             let tenant = reply.key.tenant;
             Some((tenant, *self.numbers.get(&tenant)?))
         });
-        let moved = self.moves.iter().map(|step| (step.tenant, step.tenant_no));
+        let moved = self
+            .moves
+            .iter()
+            .map(|head_move| (head_move.tenant, head_move.tenant_no));
         answered.chain(moved).collect()
     }
 }
 
-/// Writes a batch in one transaction. On a failure it may still be open.
+/// Writes a batch in one transaction: requests are looked up, heads are moved, rows are inserted, and `COMMIT` makes it
+/// durable. On a failure the transaction may still be open: call [`roll_back`].
 pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(), Failure> {
     let packed = PackedRows::of(writing.batch);
     let transaction = Transaction {
@@ -155,9 +159,9 @@ pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(
     if writing.requests.repeat(connection, writing.digests)? {
         return Err(Failure::AlreadyRecorded);
     }
-    for step in writing.moves {
-        if !transaction.move_head(step)? {
-            return Err(Failure::HeadMoved(step.tenant));
+    for head_move in writing.moves {
+        if !transaction.move_head(head_move)? {
+            return Err(Failure::HeadMoved(head_move.tenant));
         }
     }
     transaction.write(writing, &packed)?;
@@ -170,7 +174,7 @@ pub(crate) fn roll_back(connection: &Connection) -> rusqlite::Result<()> {
 }
 
 /// Writes a step of upkeep in one transaction.
-pub(crate) fn step(
+pub(crate) fn upkeep_step(
     connection: &Connection,
     write: impl FnOnce(&Transaction<'_>) -> Result<(), NotWritten>,
 ) -> Result<(), NotWritten> {
@@ -198,7 +202,7 @@ impl Transaction<'_> {
         self.connection.prepare_cached(text)
     }
 
-    /// What a tenant of the batch is called here.
+    /// The integer key of a tenant of the batch.
     pub(crate) fn tenant_no(&self, tenant: TenantId) -> Result<i64, NotWritten> {
         let number = self.numbers.get(&tenant).copied();
         number.ok_or(NotWritten::UnknownTenant(tenant))
@@ -229,30 +233,30 @@ impl Transaction<'_> {
     }
 
     /// Moves one tenant's head; false if it is not where the batch advances from.
-    fn move_head(&self, step: &Move) -> rusqlite::Result<bool> {
-        let (head, at) = (step.to.tip.head(), step.to.at.millis());
-        let (hash, edge) = (head.hash.as_bytes(), step.to.tip.tree().to_bytes());
-        let moved = if step.is_new {
-            let id = step.tenant.as_bytes();
+    fn move_head(&self, head_move: &HeadMove) -> rusqlite::Result<bool> {
+        let (head, at) = (head_move.to.tip.head(), head_move.to.at.millis());
+        let (hash, edge) = (head.hash.as_bytes(), head_move.to.tip.tree().to_bytes());
+        let moved = if head_move.is_new {
+            let id = head_move.tenant.as_bytes();
             self.statement(NEW_TENANT)?.execute(params![
-                step.to_seq,
+                head_move.to_seq,
                 hash,
                 at,
                 edge,
-                step.revision,
-                step.tenant_no,
+                head_move.revision,
+                head_move.tenant_no,
                 id
             ])?
         } else {
             self.statement(MOVE_HEAD)?.execute(params![
-                step.to_seq,
+                head_move.to_seq,
                 hash,
                 at,
                 edge,
-                step.revision,
-                step.tenant_no,
-                step.from_seq,
-                step.from_hash,
+                head_move.revision,
+                head_move.tenant_no,
+                head_move.from_seq,
+                head_move.from_hash,
             ])?
         };
         Ok(moved == 1)

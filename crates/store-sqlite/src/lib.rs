@@ -2,7 +2,7 @@
 //!
 //! - `open`, `claim`, `connect`: from a URL to connections that are set up right;
 //! - `tree`: completes ledgers that were written before their trees were kept;
-//! - `writer`, `moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
+//! - `writer`, `head_moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `errands`: what needs the writer's turn although nobody waits for it;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
 //! - `checkpoint`, `file`, `keeper`: keeps the write-ahead log short in the background, and notices when the files are gone or the disk loses
@@ -33,11 +33,11 @@ mod entry;
 mod erasures;
 mod errands;
 mod file;
+mod head_moves;
 mod index;
 mod journal;
 mod keeper;
 mod links;
-mod moves;
 mod open;
 mod packed;
 mod recorded;

@@ -12,8 +12,8 @@ use crate::entry;
 use crate::erasures;
 use crate::errands::Errands;
 use crate::file::{DatabaseFile, Gone};
+use crate::head_moves::{self, HeadMove, TenantNumbers};
 use crate::keeper::Keeper;
-use crate::moves::{self, Move, TenantNumbers};
 use crate::requests::{RequestDigest, Requests, Step};
 use canon::Digest;
 use ledger::merkle::Frontier;
@@ -36,8 +36,8 @@ pub(crate) struct Writer {
     connections: Option<Connections>,
     /// Has the log open also then. Closed behind them.
     keeper: Keeper,
-    /// What every tenant that has committed is called here.
-    numbers: TenantNumbers,
+    /// The integer key (`tenant_no`) of every tenant in this database.
+    tenant_numbers: TenantNumbers,
     /// Where each of them stands: nobody else writes, so memory knows.
     places: HashMap<TenantId, ChainPosition>,
     /// Which entries answered which requests.
@@ -46,6 +46,7 @@ pub(crate) struct Writer {
     upkeep_due: Arc<Notify>,
     /// What others want done by whoever has the turn.
     errands: Arc<Errands>,
+    /// Set by `close`; nothing is written afterwards.
     closed: bool,
 }
 
@@ -110,13 +111,13 @@ impl Writer {
             file,
             connections: None,
             keeper,
-            numbers: TenantNumbers::new(),
+            tenant_numbers: TenantNumbers::new(),
             places: HashMap::new(),
             upkeep_due,
             errands: Arc::default(),
             closed: false,
         };
-        writer.learn(&mut connection).await?;
+        writer.read_state(&mut connection).await?;
         writer.connections = Some(Connections::of(&writer.database, connection)?);
         Ok(writer)
     }
@@ -168,31 +169,31 @@ impl Writer {
     pub(crate) async fn commit(&mut self, batch: &Batch) -> Result<(), CommitError> {
         batch.check().map_err(not_written)?;
         let digests: Vec<_> = batch.decisions.iter().map(RequestDigest::of_decision).collect();
-        // New connections read anew what tenants are called, so this comes before whatever goes by that.
+        // New connections read the keys of tenants anew, so this comes before whatever goes by them.
         self.ready().await.map_err(not_written)?;
-        let moves = moves::of(batch, &self.numbers)?;
+        let moves = head_moves::of(batch, &self.tenant_numbers)?;
         let connections = self.connections.take();
         let connections = connections.ok_or_else(|| not_written(NotReady::Closed))?;
         let writing = Writing {
             batch,
             moves: &moves,
-            numbers: &self.numbers,
+            numbers: &self.tenant_numbers,
             digests: &digests,
             requests: &self.requests,
         };
         match commit::commit(&connections.commits, &writing) {
             Ok(()) => {
                 self.connections = Some(connections);
-                self.take(batch, &digests, moves);
+                self.remember_committed(batch, &digests, moves);
                 Ok(())
             }
-            Err(failure) => Err(self.give_up(connections, failure).await),
+            Err(failure) => Err(self.after_failed_commit(connections, failure).await),
         }
     }
 
     /// What to tell of a commit that failed. Where memory may be wrong the connections are given up, and what comes next reads everything
     /// anew.
-    async fn give_up(&mut self, connections: Connections, failure: Failure) -> CommitError {
+    async fn after_failed_commit(&mut self, connections: Connections, failure: Failure) -> CommitError {
         let error = match failure {
             Failure::AtCommit(error) => {
                 connections.close().await;
@@ -213,13 +214,13 @@ impl Writer {
         error
     }
 
-    /// Where things stand after a batch was written.
-    fn take(&mut self, batch: &Batch, digests: &[Option<RequestDigest>], moves: Vec<Move>) {
-        for step in moves {
-            self.numbers.insert(step.tenant, step.tenant_no);
-            self.places.insert(step.tenant, step.to);
+    /// Takes into memory what a batch that was written has changed.
+    fn remember_committed(&mut self, batch: &Batch, digests: &[Option<RequestDigest>], moves: Vec<HeadMove>) {
+        for head_move in moves {
+            self.tenant_numbers.insert(head_move.tenant, head_move.tenant_no);
+            self.places.insert(head_move.tenant, head_move.to);
         }
-        let numbers = &self.numbers;
+        let numbers = &self.tenant_numbers;
         let number = |tenant, seq| entry::number(*numbers.get(&tenant)?, seq);
         let asked = digests.iter().zip(&batch.decisions).filter_map(|(digest, row)| {
             let entry = number(row.tenant, row.seq)?;
@@ -243,7 +244,7 @@ impl Writer {
     /// then takes what was written into memory. After a failure memory is read anew.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), NotWritten> {
         let connections = self.connections.take().ok_or(NotWritten::NotReady)?;
-        commit::step(&connections.commits, |transaction| step.write(transaction))?;
+        commit::upkeep_step(&connections.commits, |transaction| step.write(transaction))?;
         self.connections = Some(connections);
         Ok(())
     }
@@ -267,13 +268,13 @@ impl Writer {
     async fn reconnect(&mut self) -> Result<Connections, BoxError> {
         let options = connect::aside(&self.database).create_if_missing(false);
         let mut connection = SqliteConnection::connect_with(&options).await?;
-        self.learn(&mut connection).await?;
+        self.read_state(&mut connection).await?;
         Connections::of(&self.database, connection)
     }
 
-    /// Reads what every tenant is called here, and where it stands. The time is that of its last entry, which the chain covers: nothing covers
+    /// Reads the integer key of every tenant, and where it stands. The time is that of its last entry, which the chain covers: nothing covers
     /// the one beside the head, and an entry that is added has to be as late for ever.
-    async fn learn(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
+    async fn read_state(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let rows = sqlx::query!(
             r#"SELECT
                    tenant_no AS "tenant_no!",
@@ -293,14 +294,14 @@ impl Writer {
         .fetch_all(&mut *connection)
         .await?;
         self.requests.read(connection).await?;
-        self.numbers.clear();
+        self.tenant_numbers.clear();
         self.places.clear();
         for row in rows {
             // What cannot be read is left out: whoever writes there is told that the head has moved.
             let Ok(tenant) = row.tenant_id.try_into().map(TenantId::from_bytes) else {
                 continue;
             };
-            self.numbers.insert(tenant, row.tenant_no);
+            self.tenant_numbers.insert(tenant, row.tenant_no);
             if let (Ok(seq), Ok(hash), Ok(revision)) = (
                 row.head_seq.try_into(),
                 row.head_hash.try_into().map(Digest::from_bytes),

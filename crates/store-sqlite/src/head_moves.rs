@@ -1,4 +1,4 @@
-//! Where a batch moves its tenants' heads, and what tenants are called here.
+//! Where a batch moves its tenants' heads, and the integer keys (`tenant_no`) of tenants in this database.
 
 use crate::entry::SEQ_MAX;
 use ledger::Head;
@@ -9,12 +9,12 @@ use store::{Advance, Batch, ChainPosition, CommitError};
 /// The last number that a tenant can have: 23 bits.
 const TENANT_NO_MAX: i64 = (1 << 23) - 1;
 
-/// The numbers that this database gave to tenants.
+/// The integer key (`tenant_no`) of every tenant in this database.
 pub(crate) type TenantNumbers = HashMap<TenantId, i64>;
 
 /// How one tenant's head moves.
 #[derive(Debug)]
-pub(crate) struct Move {
+pub(crate) struct HeadMove {
     pub(crate) tenant: TenantId,
     pub(crate) tenant_no: i64,
     pub(crate) is_new: bool,
@@ -40,13 +40,13 @@ struct TooLarge {
 }
 
 /// How a checked batch moves heads, on top of the tenants that are known. A new tenant gets the next number.
-pub(crate) fn of(batch: &Batch, known: &TenantNumbers) -> Result<Vec<Move>, CommitError> {
+pub(crate) fn of(batch: &Batch, known: &TenantNumbers) -> Result<Vec<HeadMove>, CommitError> {
     let mut moves = Vec::with_capacity(batch.advances.len());
     let mut next = 0;
     for advance in &batch.advances {
         let at = batch.last_at(advance.tenant);
         if let Some(tenant_no) = known.get(&advance.tenant) {
-            moves.push(Move::of(advance, at, *tenant_no, false)?);
+            moves.push(HeadMove::of(advance, at, *tenant_no, false)?);
         } else if advance.from == Head::GENESIS {
             // Counted once a batch, and only when there is a new tenant: it is rare.
             next = if next == 0 {
@@ -54,7 +54,7 @@ pub(crate) fn of(batch: &Batch, known: &TenantNumbers) -> Result<Vec<Move>, Comm
             } else {
                 next + 1
             };
-            moves.push(Move::of(advance, at, next, true)?);
+            moves.push(HeadMove::of(advance, at, next, true)?);
         } else {
             return Err(CommitError::HeadMoved {
                 tenant: advance.tenant,
@@ -67,7 +67,7 @@ pub(crate) fn of(batch: &Batch, known: &TenantNumbers) -> Result<Vec<Move>, Comm
     Ok(moves)
 }
 
-impl Move {
+impl HeadMove {
     fn of(advance: &Advance, at: Timestamp, tenant_no: i64, is_new: bool) -> Result<Self, CommitError> {
         let fits = |field, value: u64, max: i64| {
             let value = i64::try_from(value).ok().filter(|value| *value <= max);
