@@ -22,7 +22,7 @@ pub(crate) enum Role {
 
 /// Everything that the annotations of one policy say, beside its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Notes {
+pub(crate) struct Annotations {
     pub(crate) role: Role,
     pub(crate) reason: Option<String>,
     pub(crate) agent_message: Option<String>,
@@ -30,9 +30,9 @@ pub(crate) struct Notes {
     pub(crate) description: Option<String>,
 }
 
-impl Notes {
-    /// The annotations again, but for the id, as they were written but for their order.
-    pub(crate) fn annotations(&self) -> BTreeMap<&'static str, String> {
+impl Annotations {
+    /// Their texts, but for the id's, as they were written but for their order.
+    pub(crate) fn to_texts(&self) -> BTreeMap<&'static str, String> {
         let (decision, terms) = match &self.role {
             Role::Forbid | Role::Permit => (None, None),
             Role::Approval(terms) => (Some("require_approval"), Some(terms)),
@@ -222,23 +222,23 @@ fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
 pub(crate) fn read<'a>(
     effect: Effect,
     annotations: impl Iterator<Item = (&'a str, &'a str)>,
-) -> Result<(&'a str, Notes), Fault> {
+) -> Result<(&'a str, Annotations), Fault> {
     let texts = Texts::read(annotations)?;
     let id = texts.id()?;
     let role = texts.role(effect)?;
     let obligations = texts.obligations(&role)?;
-    let notes = Notes {
+    let annotations = Annotations {
         role,
         reason: texts.reason.map(str::to_owned),
         agent_message: texts.agent_message.map(str::to_owned),
         obligations,
         description: texts.description.map(str::to_owned),
     };
-    Ok((id, notes))
+    Ok((id, annotations))
 }
 
 #[cfg(test)]
-impl Notes {
+impl Annotations {
     /// What a policy without any annotation would say, if it were one.
     pub(crate) fn plain(effect: Effect) -> Self {
         read(effect, [("id", "plain")].into_iter())
@@ -251,9 +251,9 @@ impl Notes {
 mod tests {
     use super::*;
 
-    fn notes(effect: Effect, annotations: &[(&'static str, &'static str)]) -> Result<Notes, String> {
+    fn read_one(effect: Effect, annotations: &[(&'static str, &'static str)]) -> Result<Annotations, String> {
         read(effect, annotations.iter().copied())
-            .map(|(_, notes)| notes)
+            .map(|(_, annotations)| annotations)
             .map_err(|fault| fault.message)
     }
 
@@ -261,15 +261,15 @@ mod tests {
 
     #[test]
     fn without_a_decision_the_effect_decides() {
-        assert_eq!(notes(Effect::Permit, &[ID]).unwrap().role, Role::Permit);
-        assert_eq!(notes(Effect::Forbid, &[ID]).unwrap().role, Role::Forbid);
+        assert_eq!(read_one(Effect::Permit, &[ID]).unwrap().role, Role::Permit);
+        assert_eq!(read_one(Effect::Forbid, &[ID]).unwrap().role, Role::Forbid);
     }
 
     #[test]
     fn an_approval_says_who_approves() {
         let terms = |annotations: &[(&'static str, &'static str)]| {
             let all = [&[ID, ("decision", "require_approval")], annotations].concat();
-            notes(Effect::Permit, &all).map(|notes| notes.role)
+            read_one(Effect::Permit, &all).map(|annotations| annotations.role)
         };
         let approval = |group: Option<&str>, quorum| {
             Ok(Role::Approval(ApprovalTerms {
@@ -302,12 +302,12 @@ mod tests {
     #[test]
     fn obligations_are_separated_by_commas_and_sorted() {
         let list = "redact:parameters.b, notify:security,redact:parameters.a,redact:parameters.a";
-        let notes = notes(
+        let annotations = read_one(
             Effect::Permit,
             &[ID, ("decision", "advise"), ("obligation", list)],
         )
         .unwrap();
-        let texts: Vec<_> = notes
+        let texts: Vec<_> = annotations
             .obligations
             .as_slice()
             .iter()
@@ -363,7 +363,7 @@ mod tests {
             ),
         ];
         for (effect, annotations, message) in cases {
-            assert_eq!(notes(*effect, annotations), Err((*message).to_owned()));
+            assert_eq!(read_one(*effect, annotations), Err((*message).to_owned()));
         }
         for key in ["id", "reason"] {
             let annotations = [ID, (key, " ")].into_iter();
@@ -371,11 +371,11 @@ mod tests {
             assert_eq!(help, format!("write `@{key}(\"…\")`"));
         }
         for (key, text) in [("approvers", "leads"), ("quorum", "2")] {
-            let message = notes(Permit, &[ID, (key, text)]).unwrap_err();
+            let message = read_one(Permit, &[ID, (key, text)]).unwrap_err();
             assert!(message.ends_with("asks for no approval"), "{message}");
         }
         assert!(
-            notes(Permit, &[("id", "a\nb")])
+            read_one(Permit, &[("id", "a\nb")])
                 .unwrap_err()
                 .contains("is not an id")
         );

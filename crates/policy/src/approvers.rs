@@ -100,7 +100,7 @@ impl PolicySet {
     fn wanted(&self) -> impl Iterator<Item = (&Statement, &str, u32)> {
         let policies = self.contents.policies.iter();
         let statements = policies.flat_map(|policy| &policy.statements);
-        statements.filter_map(|statement| match &statement.notes.role {
+        statements.filter_map(|statement| match &statement.annotations.role {
             Role::Approval(terms) => Some((&**statement, terms.group.as_deref()?, terms.quorum)),
             Role::Forbid | Role::Permit | Role::Advice => None,
         })

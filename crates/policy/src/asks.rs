@@ -6,8 +6,8 @@
 
 use crate::facts::TYPES;
 use crate::json_schema::Shape;
-use crate::looks::{Looks, Member};
 use crate::parameters::{self, TARGETS, is_blank};
+use crate::read_set::{Member, ReadSet};
 use crate::schema;
 use crate::slice::{Ground, Part, Principals};
 use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal, Name, PatternElem, Var};
@@ -25,9 +25,9 @@ const TIMES: [&str; 2] = ["1970-01-01T00:00:00.000Z", "9999-12-31T23:59:59.999Z"
 pub const TARGET_NAMES: [&str; 8] = TARGETS;
 
 /// What follows from who asks.
-const OF_THE_AGENT: Looks = Looks::PRINCIPAL
-    .and(Looks::member(Member::Agent))
-    .and(Looks::member(Member::Environment));
+const OF_THE_AGENT: ReadSet = ReadSet::PRINCIPAL
+    .union(ReadSet::member(Member::Agent))
+    .union(ReadSet::member(Member::Environment));
 
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
@@ -35,12 +35,15 @@ static DATETIME: LazyLock<Name> =
 /// What holds for every ask of this side by these principals of a tenant with this rule, as far as these policies could see that it does not:
 /// each of these, one by one, because a formula of all of them together would be a large one.
 pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals, rule: SourceRule) -> Vec<Expr> {
-    let looks = parts.iter().map(Part::looks).fold(Looks::default(), Looks::and);
+    let reads = parts
+        .iter()
+        .map(Part::reads)
+        .fold(ReadSet::default(), ReadSet::union);
     let named: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
-    let at = |member| looks.at(Looks::member(member));
+    let at = |member| reads.intersects(ReadSet::member(member));
     let mut known = Vec::new();
     let is_of_agents = principals == Principals::Agents;
-    if is_of_agents && (looks.at(OF_THE_AGENT) || !named.is_empty()) {
+    if is_of_agents && (reads.intersects(OF_THE_AGENT) || !named.is_empty()) {
         known.extend(agent(&named));
     }
     if at(Member::Environment) {
@@ -68,11 +71,11 @@ pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals, ru
     if at(Member::Sources) {
         known.extend(sources(ground));
     }
-    known.extend(levels(ground, looks, rule));
+    known.extend(levels(ground, reads, rule));
     if at(Member::Now) {
         known.extend(now());
     }
-    if looks.at(Looks::PARAMETERS) {
+    if reads.intersects(ReadSet::PARAMETERS) {
         known.extend(parameters(ground));
     }
     known
@@ -210,8 +213,8 @@ fn sources(ground: &Ground<'_>) -> Vec<Expr> {
 
 /// A run that policies look at has seen the level of the call and those of all parameters; and where the least trusted of these counts for the call,
 /// the call is no better than any.
-fn levels(ground: &Ground<'_>, looks: Looks, rule: SourceRule) -> Vec<Expr> {
-    let at = |member| looks.at(Looks::member(member));
+fn levels(ground: &Ground<'_>, reads: ReadSet, rule: SourceRule) -> Vec<Expr> {
+    let at = |member| reads.intersects(ReadSet::member(member));
     let rank = |source: &Expr| of(source, "rank");
     let call = rank(&member(Member::Trust));
     let worst = rank(&of(&member(Member::Run), "worst"));

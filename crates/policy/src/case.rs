@@ -5,9 +5,9 @@ use crate::condition::Condition;
 use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
 use crate::like;
-use crate::looks::{Looks, Member};
 use crate::parameters::{Parameters, Rules};
 use crate::question::{Question, Unanswerable};
+use crate::read_set::{Member, ReadSet};
 use crate::set::{Contents, Presence, TenantRule, World};
 use crate::statement::Statement;
 use crate::vocabulary::{Action, Rule};
@@ -59,12 +59,12 @@ impl Steps {
             if !condition.likes.are_any() {
                 continue;
             }
-            let sums = if like::looks_at_the_ask(condition.looks) {
+            let sums = if like::looks_at_the_ask(condition.reads) {
                 &mut steps.asked
             } else {
                 &mut steps.registered
             };
-            sums.add(condition.likes.steps(condition.looks, question), counts);
+            sums.add(condition.likes.steps(condition.reads, question), counts);
         }
         steps
     }
@@ -133,7 +133,7 @@ impl<'s> Known<'s> {
     }
 
     /// The action of this question where nobody knows the parameters; `None` if no policy can know the action. What policies see of the
-    /// parameters is nothing, so whoever evaluates one that looks at them is told a lie: [`Case::looks`] says whether there is one.
+    /// parameters is nothing, so whoever evaluates one that looks at them is told a lie: [`Case::reads`] says whether there is one.
     pub(crate) fn blind(
         contents: &'s Contents,
         question: &Question<'_>,
@@ -168,39 +168,39 @@ impl<'s> Known<'s> {
 }
 
 impl<'s> Case<'s> {
-    /// The case of the agent that asks this. `looks` is made in any case, also where no policy looks at it.
+    /// The case of the agent that asks this. What `reads` names is made in any case, also where no policy reads it.
     ///
     /// INVARIANT: what is known is of this question, or of one that differs in nothing but who asks and what is claimed. Whoever asks the
     /// same for several agents has a [`ReadQuestion`](crate::ReadQuestion), which sees to that.
     pub(crate) fn open(
         known: Known<'s>,
         question: &Question<'_>,
-        looks: Looks,
+        reads: ReadSet,
     ) -> Result<Self, Unanswerable> {
-        Self::with(known, (question, Principal::Agent), looks)
+        Self::with(known, (question, Principal::Agent), reads)
     }
 
     /// The case of the same agent where the same is asked in another way.
-    pub(crate) fn again(&self, question: &Question<'_>, looks: Looks) -> Result<Self, Unanswerable> {
-        Self::open(self.known.clone(), question, looks)
+    pub(crate) fn again(&self, question: &Question<'_>, reads: ReadSet) -> Result<Self, Unanswerable> {
+        Self::open(self.known.clone(), question, reads)
     }
 
     /// The case of the user for whom the same is asked; `None` if it is asked for nobody.
     pub(crate) fn of_user(
         &self,
         question: &Question<'_>,
-        looks: Looks,
+        reads: ReadSet,
     ) -> Result<Option<Self>, Unanswerable> {
         let Some(user) = question.user else {
             return Ok(None);
         };
-        Self::with(self.known.clone(), (question, Principal::User(user)), looks).map(Some)
+        Self::with(self.known.clone(), (question, Principal::User(user)), reads).map(Some)
     }
 
     fn with(
         known: Known<'s>,
         (question, principal): (&Question<'_>, Principal<'_>),
-        looks: Looks,
+        reads: ReadSet,
     ) -> Result<Self, Unanswerable> {
         let (contents, action, parameters) = (known.contents, known.action, known.parameters());
         let vocabulary = &*contents.vocabulary;
@@ -216,14 +216,14 @@ impl<'s> Case<'s> {
             found.push((rule, *presence));
         }
         found.retain(|(rule, _)| {
-            let notes = &rule.statement.notes;
+            let annotations = &rule.statement.annotations;
             rule.statement.is_about(principal.kind())
                 // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (notes.role != Role::Advice || parameters.may_concern(&notes.obligations))
+                && (annotations.role != Role::Advice || parameters.may_concern(&annotations.obligations))
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
-        let looks = conditions.fold(looks, |looks, condition| looks.and(condition.looks));
-        let asked = facts.ask(looks, &known.made.user_teams);
+        let reads = conditions.fold(reads, |reads, condition| reads.union(condition.reads));
+        let asked = facts.ask(reads, &known.made.user_teams);
         Ok(Self {
             agent: question.agent.id,
             steps: Steps::of(&found, contents, question),
@@ -233,20 +233,22 @@ impl<'s> Case<'s> {
         })
     }
 
-    /// What the conditions of these policies look at.
-    pub(crate) fn looks(&self, wanted: impl Fn(Presence) -> bool) -> Looks {
+    /// What the conditions of these policies read.
+    pub(crate) fn reads(&self, wanted: impl Fn(Presence) -> bool) -> ReadSet {
         let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
         let conditions = wanted.filter_map(|(rule, _)| rule.condition.as_ref());
-        conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
+        conditions.fold(ReadSet::default(), |reads, condition| {
+            reads.union(condition.reads)
+        })
     }
 
     /// The case without the policies that look at what the caller has written, which does not fit this, its question. The others have the time that
     /// those would take.
     pub(crate) fn without_what_is_written(mut self, question: &Question<'_>) -> Self {
-        let written = Looks::PARAMETERS.and(Looks::member(Member::Attributes));
+        let written = ReadSet::PARAMETERS.union(ReadSet::member(Member::Attributes));
         self.found.retain(|(rule, _)| {
             let condition = rule.condition.as_ref();
-            condition.is_none_or(|condition| !condition.looks.at(written))
+            condition.is_none_or(|condition| !condition.reads.intersects(written))
         });
         self.steps = Steps::of(&self.found, self.known.contents, question);
         self
@@ -284,7 +286,7 @@ impl<'s> Case<'s> {
         let sums = |sums: &Sums| sums.of(counts);
         let (conditions, parts) = (sums(&self.steps.conditions), sums(&self.steps.parts));
         let steps = condition.likes.are_any().then(|| {
-            if like::looks_at_the_ask(condition.looks) {
+            if like::looks_at_the_ask(condition.reads) {
                 (sums(&self.steps.asked), like::STEPS_MAX)
             } else {
                 (sums(&self.steps.registered), like::REGISTERED_STEPS_MAX)

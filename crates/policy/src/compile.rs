@@ -2,10 +2,10 @@
 
 use crate::annotations::Role;
 use crate::base::BasePolicies;
+use crate::cache::{Recent, WeakCache};
 use crate::condition;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::like;
-use crate::memory::{Recent, Shelf};
 use crate::nobody;
 use crate::obligations;
 use crate::parameters::{self, Rules};
@@ -87,12 +87,12 @@ pub enum TenantPermits {
 #[derive(Debug)]
 pub struct Compiler {
     base: BasePolicies,
-    rules: Shelf<Digest, Rules>,
-    vocabularies: Shelf<Digest, Vocabulary>,
+    rules: WeakCache<Digest, Rules>,
+    vocabularies: WeakCache<Digest, Vocabulary>,
     /// Large, and needed only when something is validated.
     schemas: Recent<Digest, Schema>,
     /// By the policy and the vocabulary that it was validated against.
-    policies: Shelf<[Digest; 2], CompiledPolicy>,
+    policies: WeakCache<[Digest; 2], CompiledPolicy>,
 }
 
 /// Whether policies are in force already.
@@ -130,10 +130,10 @@ impl Compiler {
     pub fn new(base: BasePolicies) -> Self {
         Self {
             base,
-            rules: Shelf::default(),
-            vocabularies: Shelf::default(),
+            rules: WeakCache::default(),
+            vocabularies: WeakCache::default(),
             schemas: Recent::new(SCHEMAS_MAX),
-            policies: Shelf::default(),
+            policies: WeakCache::default(),
         }
     }
 
@@ -433,7 +433,7 @@ fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
         let id = statement.id.as_str();
         id.len() + id.matches(['"', '\\']).count() + 3
     });
-    let groups = statements().filter_map(|statement| match &statement.notes.role {
+    let groups = statements().filter_map(|statement| match &statement.annotations.role {
         Role::Approval(terms) => terms.group.as_deref(),
         Role::Forbid | Role::Permit | Role::Advice => None,
     });
@@ -523,7 +523,7 @@ fn name_faults(policies: &[TenantPolicy]) -> Vec<Diagnostic> {
 }
 
 fn permit_fault(statement: &Statement) -> Option<Diagnostic> {
-    match statement.notes.role {
+    match statement.annotations.role {
         Role::Forbid | Role::Advice => None,
         Role::Permit | Role::Approval(_) => Some(
             Diagnostic::error("the operator does not let tenants permit anything")

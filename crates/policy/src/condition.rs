@@ -2,8 +2,8 @@
 
 use crate::diagnostics::Diagnostic;
 use crate::like::{self, Likes};
-use crate::looks::Looks;
 use crate::parse::Parsed;
+use crate::read_set::ReadSet;
 use crate::set::{Presence, TenantRule};
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ const WORLDS: [fn(Presence) -> bool; 2] = [
 #[derive(Debug, Clone)]
 pub(crate) struct Condition {
     pub(crate) expression: Arc<Expr>,
-    pub(crate) looks: Looks,
+    pub(crate) reads: ReadSet,
     pub(crate) likes: Likes,
     /// How much there is to evaluate, as far as it counts: nothing of what is the operator's.
     pub(crate) parts: u32,
@@ -44,7 +44,7 @@ impl Condition {
     /// The condition that is this part of another one.
     pub(crate) fn new(expression: Arc<Expr>) -> Self {
         Self {
-            looks: Looks::of(&expression),
+            reads: ReadSet::of(&expression),
             likes: Likes::of(&expression),
             parts: parts(&expression),
             expression,
@@ -58,7 +58,7 @@ impl Condition {
 
     /// Whether it fails where an ask has texts that are too long for all patterns.
     pub(crate) fn has_patterns_for_asks(&self) -> bool {
-        self.likes.are_any() && like::looks_at_the_ask(self.looks)
+        self.likes.are_any() && like::looks_at_the_ask(self.reads)
     }
 
     /// Whether it is too much to be evaluated with all conditions that count where it does, which are so many and have so many parts.

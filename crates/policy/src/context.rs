@@ -6,10 +6,10 @@ use crate::facts::{self, TYPES};
 use crate::index::{Index, Position};
 use crate::input;
 use crate::json_schema::{Record, Shape};
-use crate::looks::{Looks, Member};
 use crate::members::{members, record};
 use crate::parameters::Parameters;
 use crate::question::{Question, Unanswerable, UserFacts};
+use crate::read_set::{Member, ReadSet};
 use cedar_policy_core::ast::{
     self, Context, Entity, EntityType, EntityUID, EntityUIDEntry, PartialValue, Request, Value,
 };
@@ -210,10 +210,10 @@ impl<'q> Facts<'q> {
     }
 
     /// The question for policies that look at nothing else than this, where these are the teams of its user.
-    pub(crate) fn ask(&self, looks: Looks, user_teams: &UserTeams) -> Asked {
+    pub(crate) fn ask(&self, reads: ReadSet, user_teams: &UserTeams) -> Asked {
         let seen = Member::ALL
             .iter()
-            .filter(|member| looks.at(Looks::member(**member)));
+            .filter(|member| reads.intersects(ReadSet::member(**member)));
         let context = members(seen.filter_map(|member| Some((member.as_str(), self.value(*member)?))));
         Asked {
             request: self.side.request(
@@ -221,22 +221,28 @@ impl<'q> Facts<'q> {
                 self.resource.clone(),
                 Context::Value(Arc::new(context)),
             ),
-            entities: self.entities(looks, user_teams),
+            entities: self.entities(reads, user_teams),
         }
     }
 
-    fn entities(&self, looks: Looks, user_teams: &UserTeams) -> Entities {
-        let mut seen_user = Looks::USER.and(Looks::member(Member::User));
+    fn entities(&self, reads: ReadSet, user_teams: &UserTeams) -> Entities {
+        let mut seen_user = ReadSet::USER.union(ReadSet::member(Member::User));
         if matches!(self.who, Principal::User(_)) {
-            seen_user = seen_user.and(Looks::PRINCIPAL);
+            seen_user = seen_user.union(ReadSet::PRINCIPAL);
         }
         let entities = [
-            looks.at(Looks::PRINCIPAL).then(|| Arc::new(self.agent())),
-            looks.at(Looks::ACTION).then(|| Arc::new(self.side.entity())),
-            looks.at(Looks::TEAM).then(|| self.team()).flatten(),
-            looks.at(seen_user).then(|| self.user()).flatten(),
+            reads
+                .intersects(ReadSet::PRINCIPAL)
+                .then(|| Arc::new(self.agent())),
+            reads
+                .intersects(ReadSet::ACTION)
+                .then(|| Arc::new(self.side.entity())),
+            reads.intersects(ReadSet::TEAM).then(|| self.team()).flatten(),
+            reads.intersects(seen_user).then(|| self.user()).flatten(),
         ];
-        let teams = looks.at(Looks::TEAM).then(|| self.user_teams(user_teams));
+        let teams = reads
+            .intersects(ReadSet::TEAM)
+            .then(|| self.user_teams(user_teams));
         let teams = teams.into_iter().flatten();
         let added = Entities::new().add_entities(
             entities.into_iter().flatten().chain(teams),

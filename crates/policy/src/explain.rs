@@ -5,8 +5,8 @@ use crate::annotations::Role;
 use crate::case::{Case, Evaluated, Known};
 use crate::diagnostics::Place;
 use crate::evaluate::Asked;
-use crate::looks::Looks;
 use crate::question::{Question, Unanswerable};
+use crate::read_set::ReadSet;
 use crate::rule::{said, unknown_action, whose};
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::{PolicySet, World};
@@ -133,7 +133,7 @@ struct Together<'s> {
 
 impl<'s> Together<'s> {
     fn of(case: Case<'s>, question: &Question<'_>) -> Result<Self, Unanswerable> {
-        let user = case.of_user(question, Looks::ALL)?.map(Seen::of);
+        let user = case.of_user(question, ReadSet::ALL)?.map(Seen::of);
         let agent = Seen::of(case);
         Ok(Self { agent, user })
     }
@@ -169,10 +169,10 @@ impl PolicySet {
                 as_registered: None,
             });
         };
-        let case = Case::open(known, question, Looks::ALL)?;
+        let case = Case::open(known, question, ReadSet::ALL)?;
         let registered = question.as_registered();
         let registered = registered
-            .map(|registered| Together::of(case.again(&registered, Looks::ALL)?, &registered))
+            .map(|registered| Together::of(case.again(&registered, ReadSet::ALL)?, &registered))
             .transpose()?;
         let asked = Together::of(case, question)?;
         let both = |world| {
@@ -226,12 +226,12 @@ impl PolicySet {
         let outcome = evaluated.outcome(world);
         PolicyOutcome {
             id: statement.id.clone(),
-            effect: match statement.notes.role {
+            effect: match statement.annotations.role {
                 Role::Forbid => "forbid",
                 Role::Permit | Role::Approval(_) | Role::Advice => "permit",
             },
             mode: self.contents.mode(evaluated.presence).as_str(),
-            annotations: statement.notes.annotations(),
+            annotations: statement.annotations.to_texts(),
             outcome: match outcome {
                 Ok(true) => Outcome::Satisfied,
                 Ok(false) => Outcome::Unsatisfied,

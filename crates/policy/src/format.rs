@@ -66,7 +66,7 @@ mod tests {
         let (before, after) = (BasePolicies::shipped(), BasePolicies::parse(&once).unwrap());
         for (before, after) in before.policies.iter().zip(&*after.policies) {
             assert_eq!(before.statement.id, after.statement.id);
-            assert_eq!(before.statement.notes, after.statement.notes);
+            assert_eq!(before.statement.annotations, after.statement.annotations);
             let same = |one: &Expr, other: &Expr| one.eq_shape(other);
             assert!(same(&before.template.condition(), &after.template.condition()));
         }

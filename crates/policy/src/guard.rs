@@ -6,7 +6,7 @@
 
 use crate::condition::Condition;
 use crate::evaluate::{Asked, holds};
-use crate::looks::{Looks, Member};
+use crate::read_set::{Member, ReadSet};
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
 
@@ -55,7 +55,7 @@ impl Split {
 
 /// The known leading part of `a && b && c`, and the rest.
 fn take_known(expression: &Arc<Expr>) -> (Option<Arc<Expr>>, Option<Arc<Expr>>) {
-    if Looks::of(expression).only_at(Looks::member(Member::Tool)) {
+    if ReadSet::of(expression).is_subset_of(ReadSet::member(Member::Tool)) {
         return (Some(Arc::clone(expression)), None);
     }
     let ExprKind::And { left, right } = expression.expr_kind() else {

@@ -3,9 +3,9 @@
 //! asks: what both can take together is bounded before policies are evaluated. Whether a pattern fits is not decided here.
 
 use crate::diagnostics::{Diagnostic, Place};
-use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
 use crate::question::Question;
+use crate::read_set::{Member, ReadSet};
 use cedar_policy_core::ast::{Expr, ExprKind, Literal, Pattern, PatternElem};
 
 /// The longest pattern of a new policy, in characters and wildcards: far more than people write.
@@ -51,29 +51,33 @@ impl Likes {
     }
 
     /// How many steps they take at most, in a condition that looks at this.
-    pub(crate) fn steps(self, looks: Looks, question: &Question<'_>) -> u64 {
+    pub(crate) fn steps(self, reads: ReadSet, question: &Question<'_>) -> u64 {
         let texts = [
-            (Looks::PARAMETERS, question.parameters.len()),
+            (ReadSet::PARAMETERS, question.parameters.len()),
             (
-                Looks::member(Member::Attributes),
+                ReadSet::member(Member::Attributes),
                 question.attributes.map_or(0, str::len),
             ),
             (
-                Looks::member(Member::Run),
+                ReadSet::member(Member::Run),
                 question.run.map_or(0, |run| run.id.len()),
             ),
         ];
         // A text in JSON is no shorter than what it stands for.
-        let seen = texts.into_iter().filter(|(member, _)| looks.at(*member));
+        let seen = texts.into_iter().filter(|(member, _)| reads.intersects(*member));
         let asked_bytes = seen.map(|(_, bytes)| bytes as u64).max().unwrap_or(0);
         self.steps_with(asked_bytes)
     }
 
     /// How many steps they take at most for any ask whose texts are no longer than this, in a condition that looks at this.
-    pub(crate) fn steps_at_most(self, looks: Looks, text_bytes_max: u64) -> u64 {
+    pub(crate) fn steps_at_most(self, reads: ReadSet, text_bytes_max: u64) -> u64 {
         // The id of a run is no longer than what is registered.
-        let written = Looks::PARAMETERS.and(Looks::member(Member::Attributes));
-        self.steps_with(if looks.at(written) { text_bytes_max } else { 0 })
+        let written = ReadSet::PARAMETERS.union(ReadSet::member(Member::Attributes));
+        self.steps_with(if reads.intersects(written) {
+            text_bytes_max
+        } else {
+            0
+        })
     }
 
     fn steps_with(self, asked_bytes: u64) -> u64 {
@@ -83,13 +87,13 @@ impl Likes {
 }
 
 /// Whether a condition that looks at this may meet a text that comes with the ask.
-pub(crate) fn looks_at_the_ask(looks: Looks) -> bool {
+pub(crate) fn looks_at_the_ask(reads: ReadSet) -> bool {
     let texts = [
-        Looks::PARAMETERS,
-        Looks::member(Member::Attributes),
-        Looks::member(Member::Run),
+        ReadSet::PARAMETERS,
+        ReadSet::member(Member::Attributes),
+        ReadSet::member(Member::Run),
     ];
-    texts.into_iter().any(|text| looks.at(text))
+    texts.into_iter().any(|text| reads.intersects(text))
 }
 
 /// How many steps a pattern takes for each character of a text, at most: one, and those that are taken anew from the next

@@ -74,7 +74,7 @@ fn of_entity(uid: &EntityUID) -> Option<Diagnostic> {
 }
 
 fn of_approvers(statement: &Statement) -> Option<Diagnostic> {
-    let Role::Approval(terms) = &statement.notes.role else {
+    let Role::Approval(terms) = &statement.annotations.role else {
         return None;
     };
     let why = Name::new(terms.group.as_deref()?).err()?;

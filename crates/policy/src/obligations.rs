@@ -83,7 +83,7 @@ impl Obligations {
 /// What is wrong with the paths of a new policy.
 pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
     let statement = &parsed.statement;
-    let mut amounts = statement.notes.obligations.paths.iter().flat_map(|path| {
+    let mut amounts = statement.annotations.obligations.paths.iter().flat_map(|path| {
         [
             (path.matches('.').count(), PATH_DOTS_MAX, "dots"),
             (path.len(), PATH_BYTES_MAX, "bytes"),

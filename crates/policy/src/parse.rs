@@ -1,4 +1,4 @@
-//! From a text to single policies: each with its own id, the notes from its annotations, and its place in the text.
+//! From a text to single policies: each with its own id, its annotations, and its place in the text.
 //! Templates become policies by being linked. Whether anything fits a schema is not decided here.
 
 use crate::annotations;
@@ -87,14 +87,14 @@ pub(crate) fn read(name: &str, text: &str) -> Result<PolicySet, Diagnostics> {
 
 impl Found {
     fn read(&mut self, name: &str, template: &Template) {
-        let annotations = || {
+        let texts = || {
             let all = template.annotations();
             all.map(|(key, annotation)| (key.as_ref(), annotation.as_ref()))
         };
-        let (id, notes) = match annotations::read(template.effect(), annotations()) {
-            Ok((id, notes)) => (PolicyId::new(name, id), notes),
+        let (id, annotations) = match annotations::read(template.effect(), texts()) {
+            Ok((id, annotations)) => (PolicyId::new(name, id), annotations),
             Err(fault) => {
-                let id = annotations().find(|(key, _)| *key == "id");
+                let id = texts().find(|(key, _)| *key == "id");
                 let about = id.map_or(name.to_owned(), |(_, id)| format!("{name}/{id}"));
                 let found = Diagnostic::error(fault.message).with_help(fault.help);
                 return self
@@ -106,11 +106,11 @@ impl Found {
         if self.policies.contains_key(&id) || self.templates.contains_key(&id) {
             self.faults.push(duplicate(&id).at(Place::of_loc(template.loc())));
         } else if template.is_static() {
-            let statement = Arc::new(Statement::new(id.clone(), notes, &template));
+            let statement = Arc::new(Statement::new(id.clone(), annotations, &template));
             self.policies.insert(id, Parsed { statement, template });
         } else {
             let unlinked = Unlinked {
-                statement: Statement::new(id.clone(), notes, &template),
+                statement: Statement::new(id.clone(), annotations, &template),
                 template,
                 links: 0,
             };

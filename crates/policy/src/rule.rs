@@ -1,20 +1,20 @@
 //! The ruling: which policies are satisfied, and which of them wins. The strictest does; ids are sorted, so that the
 //! answer never depends on the order in which policies were evaluated.
 
-use crate::annotations::{Notes, Role};
+use crate::annotations::{Annotations, Role};
 use crate::approvers::Approvers;
 use crate::case::{Case, Evaluated, Known};
 use crate::evaluate::{Excess, Failure};
-use crate::looks::{Looks, Member};
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
+use crate::read_set::{Member, ReadSet};
 use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 use crate::set::{PolicySet, World};
 use cedar_policy_core::evaluator::EvaluationError;
 use model::{ReasonCode, Verdict};
 
 /// A satisfied policy.
-type Satisfied<'s> = (&'s PolicyId, &'s Notes);
+type Satisfied<'s> = (&'s PolicyId, &'s Annotations);
 
 /// What Cedar found.
 #[derive(Default)]
@@ -52,10 +52,10 @@ impl PolicySet {
             return Ok(Some(unknown_action()));
         };
         let unknown = unknown_without(known.parameters(), question);
-        let case = Case::open(known, question, Looks::default())?;
+        let case = Case::open(known, question, ReadSet::default())?;
         let counts = |presence| self.contents.counts(presence, world);
         let blind = |case: &Case<'_>| {
-            if case.looks(counts).at(unknown) {
+            if case.reads(counts).intersects(unknown) {
                 return None;
             }
             let evaluated = case.evaluate(counts);
@@ -63,7 +63,7 @@ impl PolicySet {
             // all others.
             let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
                 Err(Failure::Excess(_)) => true,
-                Err(Failure::Cedar(_)) => one.statement.notes.role == Role::Advice,
+                Err(Failure::Cedar(_)) => one.statement.annotations.role == Role::Advice,
                 Ok(_) => false,
             };
             (!evaluated.iter().any(may_differ)).then(|| case.ruling(&evaluated, world))
@@ -75,7 +75,7 @@ impl PolicySet {
             if ruling.verdict() == Verdict::Deny {
                 return Ok(Some(ruling));
             }
-            match case.of_user(question, Looks::default())? {
+            match case.of_user(question, ReadSet::default())? {
                 Some(user) => Ok(blind(&user).map(|user| ruling.and(user, &whose(question)))),
                 None => Ok(Some(ruling)),
             }
@@ -84,7 +84,7 @@ impl PolicySet {
         let Some(registered) = question.as_registered() else {
             return Ok(ruling);
         };
-        let again = case.again(&registered, Looks::default())?;
+        let again = case.again(&registered, ReadSet::default())?;
         let as_registered = side(&again, &registered)?;
         Ok(Ruling::with_claim_if_known(as_registered, ruling))
     }
@@ -100,7 +100,7 @@ impl PolicySet {
             let Some(known) = Known::blind(&self.contents, &question)? else {
                 return Ok(None);
             };
-            let case = Case::open(known, &question, Looks::default())?;
+            let case = Case::open(known, &question, ReadSet::default())?;
             let case = case.without_what_is_written(&question);
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
             let ruling = case.ruling(&evaluated, world);
@@ -114,21 +114,21 @@ impl PolicySet {
     /// Whether the answer to this question could depend on this.
     pub fn depends_on(&self, fact: Fact, question: &Question<'_>) -> Result<bool, Unanswerable> {
         let wanted = match fact {
-            Fact::Run => Looks::member(Member::Run),
-            Fact::Usage => Looks::member(Member::Usage),
-            Fact::TeamTags => Looks::TEAM,
+            Fact::Run => ReadSet::member(Member::Run),
+            Fact::Usage => ReadSet::member(Member::Usage),
+            Fact::TeamTags => ReadSet::TEAM,
         };
-        if !self.contents.looks.at(wanted) {
+        if !self.contents.reads.intersects(wanted) {
             return Ok(false);
         }
         let world = World::InForce(&question.agent.id);
         let Some(known) = Known::blind(&self.contents, question)? else {
             return Ok(false);
         };
-        let case = Case::open(known, question, Looks::default())?;
+        let case = Case::open(known, question, ReadSet::default())?;
         let depends = |case: &Case<'_>| {
-            let looks = case.looks(|presence| self.contents.counts(presence, world));
-            looks.at(wanted)
+            let reads = case.reads(|presence| self.contents.counts(presence, world));
+            reads.intersects(wanted)
         };
         let others = other_cases(&case, question)?;
         Ok(depends(&case) || others.iter().any(depends))
@@ -161,7 +161,7 @@ impl PolicySet {
             let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
             return Ok(Rulings { ruling, shadow });
         };
-        let case = Case::open(known, question, Looks::default())?;
+        let case = Case::open(known, question, ReadSet::default())?;
         let worlds = [World::InForce(&question.agent.id), World::Promoted];
         let both = |case: &Case<'_>| {
             let counts = |presence| worlds.iter().any(|world| self.contents.counts(presence, *world));
@@ -170,7 +170,7 @@ impl PolicySet {
         };
         let side = |case: &Case<'_>, question: &Question<'_>| -> Result<[Ruling; 2], Unanswerable> {
             let [ruling, shadow] = both(case);
-            let Some(user) = case.of_user(question, Looks::default())? else {
+            let Some(user) = case.of_user(question, ReadSet::default())? else {
                 return Ok([ruling, shadow]);
             };
             let [users, users_shadow] = both(&user);
@@ -179,7 +179,7 @@ impl PolicySet {
         };
         let [mut ruling, mut shadow] = side(&case, question)?;
         if let Some(registered) = question.as_registered() {
-            let again = case.again(&registered, Looks::default())?;
+            let again = case.again(&registered, ReadSet::default())?;
             let [as_registered, its_shadow] = side(&again, &registered)?;
             ruling = as_registered.with_claim(ruling);
             shadow = its_shadow.with_claim(shadow);
@@ -197,7 +197,7 @@ impl PolicySet {
         let Some(known) = known else {
             return Ok(unknown_action());
         };
-        let case = Case::open(known, question, Looks::default())?;
+        let case = Case::open(known, question, ReadSet::default())?;
         let world = World::InForce(&question.agent.id);
         let rule = |case: &Case<'_>| {
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
@@ -207,7 +207,7 @@ impl PolicySet {
         let Some(registered) = registered else {
             return Ok(ruling);
         };
-        let again = case.again(registered, Looks::default())?;
+        let again = case.again(registered, ReadSet::default())?;
         let as_registered = for_both(&again, registered, rule)?;
         Ok(as_registered.with_claim(ruling))
     }
@@ -235,7 +235,7 @@ fn for_both(
     rule: impl Fn(&Case<'_>) -> Ruling,
 ) -> Result<Ruling, Unanswerable> {
     let ruling = rule(case);
-    match case.of_user(question, Looks::default())? {
+    match case.of_user(question, ReadSet::default())? {
         Some(user) => Ok(ruling.and(rule(&user), &whose(question))),
         None => Ok(ruling),
     }
@@ -244,24 +244,24 @@ fn for_both(
 /// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both again as the action is
 /// registered. Most questions have none.
 fn other_cases<'s>(case: &Case<'s>, question: &Question<'_>) -> Result<Vec<Case<'s>>, Unanswerable> {
-    let looks = Looks::default();
-    let mut others: Vec<_> = case.of_user(question, looks)?.into_iter().collect();
+    let reads = ReadSet::default();
+    let mut others: Vec<_> = case.of_user(question, reads)?.into_iter().collect();
     if let Some(registered) = question.as_registered() {
-        others.push(case.again(&registered, looks)?);
-        others.extend(case.of_user(&registered, looks)?);
+        others.push(case.again(&registered, reads)?);
+        others.extend(case.of_user(&registered, reads)?);
     }
     Ok(others)
 }
 
 /// What nobody knows of a question without its parameters: also the sources of those that are declared, where one is named that is not. It may have
 /// been sent, or it was not and counts for all.
-fn unknown_without(parameters: &Parameters<'_>, question: &Question<'_>) -> Looks {
+fn unknown_without(parameters: &Parameters<'_>, question: &Question<'_>) -> ReadSet {
     let sources = question.sources;
     match sources.and_then(|sources| sources.of_none(|name| parameters.declares(name))) {
         Some(_) if parameters.declared().next().is_some() => {
-            Looks::PARAMETERS.and(Looks::member(Member::Sources))
+            ReadSet::PARAMETERS.union(ReadSet::member(Member::Sources))
         }
-        _ => Looks::PARAMETERS,
+        _ => ReadSet::PARAMETERS,
     }
 }
 
@@ -277,8 +277,8 @@ impl Case<'_> {
         let mut findings = Findings::default();
         for one in evaluated {
             let statement = one.statement;
-            let satisfied = (&statement.id, &*statement.notes);
-            match (one.outcome(world), &statement.notes.role) {
+            let satisfied = (&statement.id, &*statement.annotations);
+            match (one.outcome(world), &statement.annotations.role) {
                 _ if !self.known.contents.counts(one.presence, world) => {}
                 (Ok(false), _) => {}
                 (Ok(true), Role::Forbid) => findings.forbids.push(satisfied),
@@ -336,7 +336,9 @@ impl Findings<'_> {
         let mut ruling = Ruling {
             reason,
             explanation: explanation(reason, deciding),
-            agent_message: deciding.iter().find_map(|(_, notes)| notes.agent_message.clone()),
+            agent_message: deciding
+                .iter()
+                .find_map(|(_, annotations)| annotations.agent_message.clone()),
             matched: deciding.iter().map(|(id, _)| (*id).clone()).collect(),
             obligations: applicable(deciding, parameters),
             approval: approvers(deciding),
@@ -378,7 +380,9 @@ impl Findings<'_> {
 
 /// What the first policy that gives a reason says; a plain sentence if none does.
 fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
-    let said = deciding.iter().find_map(|(_, notes)| notes.reason.clone());
+    let said = deciding
+        .iter()
+        .find_map(|(_, annotations)| annotations.reason.clone());
     said.unwrap_or_else(|| {
         let id = deciding.first().map_or("", |(id, _)| id.as_str());
         match reason {
@@ -392,16 +396,18 @@ fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
 fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Obligation> {
     let all = policies
         .iter()
-        .flat_map(|(_, notes)| notes.obligations.about(parameters));
+        .flat_map(|(_, annotations)| annotations.obligations.about(parameters));
     all.cloned().collect()
 }
 
 /// Whom these policies want to be asked, all of them.
 fn approvers(deciding: &[Satisfied<'_>]) -> Option<Approvers> {
-    let all = deciding.iter().filter_map(|(_, notes)| match &notes.role {
-        Role::Approval(terms) => Some(Approvers::of(terms)),
-        Role::Forbid | Role::Permit | Role::Advice => None,
-    });
+    let all = deciding
+        .iter()
+        .filter_map(|(_, annotations)| match &annotations.role {
+            Role::Approval(terms) => Some(Approvers::of(terms)),
+            Role::Forbid | Role::Permit | Role::Advice => None,
+        });
     all.reduce(Approvers::and)
 }
 

@@ -5,7 +5,7 @@ use crate::compile::{Candidate, CompiledPolicy, Compiler, Registry, TenantPermit
 use crate::condition;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::index::Index;
-use crate::looks::{Looks, Member};
+use crate::read_set::{Member, ReadSet};
 use crate::ruling::PolicyId;
 use crate::statement::Statement;
 use crate::tenant::{Mode, TenantPolicy};
@@ -35,7 +35,7 @@ pub(crate) struct Contents {
     digest: Digest,
     text: Arc<str>,
     /// What any of the conditions looks at.
-    pub(crate) looks: Looks,
+    pub(crate) reads: ReadSet,
     warnings: Vec<Diagnostic>,
     /// Kept as long as this set is, so that the compiler still knows them when one of them changes.
     pub(crate) policies: Vec<Arc<CompiledPolicy>>,
@@ -119,7 +119,7 @@ impl PolicySet {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
             numbers: numbers(&vocabulary, &index),
-            looks: looks(&vocabulary, &rules),
+            reads: reads(&vocabulary, &rules),
             warnings: vocabulary.warnings.iter().cloned().chain(warnings).collect(),
             vocabulary,
             rules,
@@ -152,12 +152,12 @@ impl PolicySet {
 
     /// Whether any of the policies looks at the run of an ask: then somebody has to keep what runs have seen.
     pub fn looks_at_runs(&self) -> bool {
-        self.contents.looks.at(Looks::member(Member::Run))
+        self.contents.reads.intersects(ReadSet::member(Member::Run))
     }
 
     /// Whether any of the policies looks at how much is used: then somebody has to look that up for every ask.
     pub fn looks_at_usage(&self) -> bool {
-        self.contents.looks.at(Looks::member(Member::Usage))
+        self.contents.reads.intersects(ReadSet::member(Member::Usage))
     }
 
     /// What is not wrong with the policies but odd, such as one that has nothing to do yet.
@@ -340,10 +340,12 @@ fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
     }
 }
 
-fn looks(vocabulary: &Vocabulary, rules: &[TenantRule]) -> Looks {
+fn reads(vocabulary: &Vocabulary, rules: &[TenantRule]) -> ReadSet {
     let own = rules.iter().map(|rule| &rule.rule);
     let conditions = own
         .chain(&vocabulary.base_rules)
         .filter_map(|rule| rule.condition.as_ref());
-    conditions.fold(Looks::default(), |looks, condition| looks.and(condition.looks))
+    conditions.fold(ReadSet::default(), |reads, condition| {
+        reads.union(condition.reads)
+    })
 }

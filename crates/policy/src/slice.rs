@@ -9,7 +9,7 @@ use crate::context::{Groups, Side};
 use crate::evaluate::Asked;
 use crate::facts::{self, TYPES};
 use crate::guard::{Left, Split};
-use crate::looks::{Looks, Member};
+use crate::read_set::{Member, ReadSet};
 use crate::ruling::PolicyId;
 use crate::set::{Contents, PolicySet, Presence};
 use crate::statement::Statement;
@@ -24,10 +24,10 @@ mod too_much;
 pub use too_much::TooMuch;
 
 /// What differs between the asks for different actions that count as the same, beside the action itself.
-const OF_ONE_ACTION: Looks = Looks::ACTION
-    .and(Looks::PARAMETERS)
-    .and(Looks::member(Member::Sources))
-    .and(Looks::member(Member::Tool));
+const OF_ONE_ACTION: ReadSet = ReadSet::ACTION
+    .union(ReadSet::PARAMETERS)
+    .union(ReadSet::member(Member::Sources))
+    .union(ReadSet::member(Member::Tool));
 
 /// An action as asks name it, and whether the asks count as changing something.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -116,7 +116,7 @@ pub struct Part<'s> {
     pub effect: Effect,
     /// When it does: for every ask of this side it holds, or fails, exactly where the policy does.
     pub condition: Expr,
-    looks: Looks,
+    reads: ReadSet,
     may_fail_with_long_texts: bool,
 }
 
@@ -276,7 +276,7 @@ impl Sliceable<'_> {
         let condition = self.statement.condition.as_ref();
         let condition = condition.map_or(Expr::val(true), |condition| (*condition.expression).clone());
         let whole = Expr::and(scope.action.as_expr(), self.condition(condition));
-        (effect(&self.statement.notes.role), whole)
+        (effect(&self.statement.annotations.role), whole)
     }
 
     /// Whether its scope is about this action.
@@ -341,8 +341,8 @@ impl<'s> Sliceable<'s> {
         let condition = self.condition(own);
         Part {
             id: &self.statement.id,
-            effect: effect(&self.statement.notes.role),
-            looks: Looks::of(&condition),
+            effect: effect(&self.statement.annotations.role),
+            reads: ReadSet::of(&condition),
             condition,
             may_fail_with_long_texts,
         }
@@ -352,13 +352,13 @@ impl<'s> Sliceable<'s> {
 impl Part<'_> {
     /// Whether it looks at anything in which actions differ that count as the same.
     pub const fn is_about_one_action(&self) -> bool {
-        self.looks.at(OF_ONE_ACTION)
+        self.reads.intersects(OF_ONE_ACTION)
     }
 
     /// Whether it looks at the parameters of an ask, or at where they came from.
     pub const fn looks_at_parameters(&self) -> bool {
-        self.looks
-            .at(Looks::PARAMETERS.and(Looks::member(Member::Sources)))
+        self.reads
+            .intersects(ReadSet::PARAMETERS.union(ReadSet::member(Member::Sources)))
     }
 
     /// Whether it fails for an ask whose texts are too long for the patterns of all policies about it.
@@ -366,8 +366,8 @@ impl Part<'_> {
         self.may_fail_with_long_texts
     }
 
-    pub(crate) const fn looks(&self) -> Looks {
-        self.looks
+    pub(crate) const fn reads(&self) -> ReadSet {
+        self.reads
     }
 }
 

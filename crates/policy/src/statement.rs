@@ -1,12 +1,12 @@
 //! One policy: its id, what its annotations ask for, whom its scope is about, and what must hold besides.
 //! Whether it fits a schema is not decided here.
 
-use crate::annotations::Notes;
+use crate::annotations::Annotations;
 use crate::condition::Condition;
 use crate::diagnostics::Place;
 use crate::facts::TYPES;
 use crate::index::Position;
-use crate::looks::Looks;
+use crate::read_set::ReadSet;
 use crate::ruling::PolicyId;
 use cedar_policy_core::ast::{ActionConstraint, EntityType, PrincipalOrResourceConstraint, Template};
 use cedar_policy_core::parser::Loc;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 #[derive(Debug)]
 pub(crate) struct Statement {
     pub(crate) id: PolicyId,
-    pub(crate) notes: Arc<Notes>,
+    pub(crate) annotations: Arc<Annotations>,
     pub(crate) scope: Scope,
     /// What must hold besides the scope, if anything.
     pub(crate) condition: Option<Condition>,
@@ -37,10 +37,10 @@ pub(crate) struct Scope {
 
 impl Statement {
     /// The policy in this template, which means nothing until it is linked if it has slots.
-    pub(crate) fn new(id: PolicyId, notes: Notes, template: &Template) -> Self {
+    pub(crate) fn new(id: PolicyId, annotations: Annotations, template: &Template) -> Self {
         Self {
             id,
-            notes: Arc::new(notes),
+            annotations: Arc::new(annotations),
             scope: Scope::of(template),
             condition: template.non_scope_constraints().map(Condition::of),
             values: BTreeMap::new(),
@@ -52,7 +52,7 @@ impl Statement {
     pub(crate) fn linked(&self, id: PolicyId, scope: Scope, values: BTreeMap<String, String>) -> Self {
         Self {
             id,
-            notes: Arc::clone(&self.notes),
+            annotations: Arc::clone(&self.annotations),
             scope,
             condition: self.condition.clone(),
             values,
@@ -65,15 +65,15 @@ impl Statement {
     pub(crate) fn is_about(&self, principal: &EntityType) -> bool {
         self.scope.admits_types(principal, &TYPES.resource)
             && (*principal == TYPES.agent
-                || !self.looks_at(Looks::OF_AN_AGENT)
-                || self.looks_at(Looks::IS_A_USER)
+                || !self.looks_at(ReadSet::OF_AN_AGENT)
+                || self.looks_at(ReadSet::IS_A_USER)
                 || self.scope.is_of_users())
     }
 
     /// Whether its condition looks at any of these.
-    fn looks_at(&self, any: Looks) -> bool {
+    fn looks_at(&self, any: ReadSet) -> bool {
         let condition = self.condition.as_ref();
-        condition.is_some_and(|condition| condition.looks.at(any))
+        condition.is_some_and(|condition| condition.reads.intersects(any))
     }
 
     /// The policy's own text, without what stands around it.

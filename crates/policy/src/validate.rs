@@ -5,8 +5,8 @@
 
 use crate::diagnostics::{Diagnostic, Place, Severity};
 use crate::facts::{self, TYPES};
-use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
+use crate::read_set::{Member, ReadSet};
 use crate::statement::Statement;
 use cedar_policy::Schema;
 use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal};
@@ -27,9 +27,9 @@ const MODE: ValidationMode = ValidationMode::Strict;
 const OF_THE_PARAMETERS: [Member; 2] = [Member::Input, Member::Sources];
 
 /// What differs between actions: what they are, and their parameters.
-const OF_THE_ACTION: Looks = Looks::ACTION
-    .and(Looks::member(OF_THE_PARAMETERS[0]))
-    .and(Looks::member(OF_THE_PARAMETERS[1]));
+const OF_THE_ACTION: ReadSet = ReadSet::ACTION
+    .union(ReadSet::member(OF_THE_PARAMETERS[0]))
+    .union(ReadSet::member(OF_THE_PARAMETERS[1]));
 
 /// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in a long text takes time.
 pub(crate) const UNDECLARED_TOLD_MAX: usize = 64;
@@ -257,14 +257,14 @@ impl<'s> Validator<'s> {
     /// Whether what can be told of a policy's conditions for one ask holds for every other.
     fn one_for_all(&self, parsed: &Parsed) -> bool {
         let condition = parsed.statement.condition.as_ref();
-        let differs = condition.is_some_and(|condition| condition.looks.at(OF_THE_ACTION));
+        let differs = condition.is_some_and(|condition| condition.reads.intersects(OF_THE_ACTION));
         self.alike && !differs
     }
 
     fn idle(&self, parsed: &Parsed, nothing_admitted: bool) -> Idle {
         let scope = &parsed.statement.scope.action;
         let condition = parsed.statement.condition.as_ref();
-        let asks_for_action = condition.is_some_and(|condition| condition.looks.at(Looks::ACTION));
+        let asks_for_action = condition.is_some_and(|condition| condition.reads.intersects(ReadSet::ACTION));
         match scope {
             _ if self.asks.is_empty() => Idle::NothingRegistered,
             // The conditions fail for an ask in the scope, and so for one that a claim would move into it.
@@ -362,7 +362,7 @@ fn is_about(policy: &Statement, ask: &RequestEnv<'_>) -> bool {
 /// whatever looks at what only agents have, or at the whole context, was about agents.
 fn may_be_in_force_unvalidated(policy: &Statement) -> bool {
     policy.condition.as_ref().is_some_and(|condition| {
-        condition.looks.at(Looks::OF_AN_AGENT) || condition.looks.has_all(Looks::ALL)
+        condition.reads.intersects(ReadSet::OF_AN_AGENT) || condition.reads.contains(ReadSet::ALL)
     })
 }
 

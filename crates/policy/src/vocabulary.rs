@@ -2,6 +2,7 @@
 //! for each of them. Tenants with equal registries share it.
 
 use crate::base::BasePolicies;
+use crate::cache::WeakCache;
 use crate::compile::Registry;
 use crate::condition::Condition;
 use crate::context::{Groups, Side};
@@ -10,7 +11,6 @@ use crate::evaluate::Asked;
 use crate::guard::{Left, Split};
 use crate::index::Index;
 use crate::json_schema::Record;
-use crate::memory::Shelf;
 use crate::nobody;
 use crate::parameters::{self, Rules};
 use crate::schema;
@@ -76,7 +76,7 @@ impl Vocabulary {
         base: &BasePolicies,
         registry: Registry<'_>,
         schema: &Schema,
-        rules: &Shelf<Digest, Rules>,
+        rules: &WeakCache<Digest, Rules>,
     ) -> Result<Self, Diagnostics> {
         let vocabulary = Self::unvalidated(base, registry, rules)?;
         let Verdict { errors, warnings, .. } = validate(base, schema);
@@ -93,7 +93,7 @@ impl Vocabulary {
     pub(crate) fn unvalidated(
         base: &BasePolicies,
         registry: Registry<'_>,
-        rules: &Shelf<Digest, Rules>,
+        rules: &WeakCache<Digest, Rules>,
     ) -> Result<Self, Diagnostics> {
         let mut actions = actions(registry, rules)?;
         let (base_rules, base_index) = settle(base, registry, &mut actions);
@@ -137,7 +137,7 @@ pub(crate) fn digest(registry: Registry<'_>) -> Digest {
 
 fn actions(
     registry: Registry<'_>,
-    rules: &Shelf<Digest, Rules>,
+    rules: &WeakCache<Digest, Rules>,
 ) -> Result<HashMap<SlashFreeName, HashMap<Name, Action>>, Diagnostics> {
     let mut ready = HashMap::new();
     let mut faults = Vec::new();

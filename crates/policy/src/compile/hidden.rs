@@ -8,8 +8,8 @@ use crate::diagnostics::Diagnostic;
 use crate::facts;
 use crate::index::Position;
 use crate::json_schema::{Record, Shape};
-use crate::looks::{Looks, Member};
 use crate::parse::Parsed;
+use crate::read_set::{Member, ReadSet};
 use crate::schema;
 use crate::statement::Statement;
 use crate::tenant::TenantPolicy;
@@ -42,14 +42,14 @@ pub(super) fn findings(
     if changed.is_empty() || compiled.len() != candidate.policies.len() {
         return Vec::new();
     }
-    let looks = |statement: &Arc<Statement>| {
+    let reads = |statement: &Arc<Statement>| {
         let condition = statement.condition.as_ref();
-        condition.is_some_and(|condition| condition.looks.at(Looks::member(Member::Input)))
+        condition.is_some_and(|condition| condition.reads.intersects(ReadSet::member(Member::Input)))
             && changed.iter().any(|action| action.is_in_scope(statement))
     };
     let all = candidate.policies.iter().zip(compiled);
     let looking: Vec<_> = all
-        .filter(|(_, compiled)| compiled.statements.iter().any(looks))
+        .filter(|(_, compiled)| compiled.statements.iter().any(reads))
         .map(|(policy, _)| policy)
         .collect();
     if looking.is_empty() {

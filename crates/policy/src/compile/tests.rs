@@ -3,7 +3,7 @@
 use super::*;
 use crate::Severity;
 use crate::case::{Case, Known};
-use crate::looks::Looks;
+use crate::read_set::ReadSet;
 use crate::ruling::Ruling;
 use crate::world::{World, action, tool};
 use model::{ReasonCode, SlashFreeName};
@@ -149,7 +149,7 @@ fn ten_thousand_policies_about_others_are_not_looked_at() {
     assert_eq!(crate::world::matched(&ruling), ["me/me"]);
     let width = world.with_question(|question| {
         let known = Known::read(&set.contents, question).unwrap().unwrap();
-        let case = Case::open(known, question, Looks::default()).unwrap();
+        let case = Case::open(known, question, ReadSet::default()).unwrap();
         case.width()
     });
     assert_eq!(width, 1);
@@ -162,7 +162,7 @@ fn links_share_what_their_template_says() {
     let [one, other] = &set.contents.policies[0].statements[..] else {
         panic!("two links are two policies");
     };
-    assert!(Arc::ptr_eq(&one.notes, &other.notes));
+    assert!(Arc::ptr_eq(&one.annotations, &other.annotations));
     let expression = |statement: &Statement| Arc::clone(&statement.condition.as_ref().unwrap().expression);
     assert!(Arc::ptr_eq(&expression(one), &expression(other)));
 }

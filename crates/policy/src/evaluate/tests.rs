@@ -1,7 +1,7 @@
 //! The published Cedar corpus: the index and the evaluator say what Cedar's whole authorizer says, and validation accepts
 //! what Cedar's accepts. It lies beside the repository; without it the tests say so and pass, except where CI promises it.
 
-use crate::annotations::Notes;
+use crate::annotations::Annotations;
 use crate::evaluate::{Asked, holds};
 use crate::index::{Index, Position};
 use crate::parse::Parsed;
@@ -84,7 +84,7 @@ fn parsed(text: &str) -> Vec<Parsed> {
         .map(|template| Parsed {
             statement: Arc::new(Statement::new(
                 PolicyId::new("corpus", template.id().as_ref()),
-                Notes::plain(template.effect()),
+                Annotations::plain(template.effect()),
                 template,
             )),
             template: template.clone(),

@@ -3,11 +3,11 @@
 
 use super::*;
 use crate::base::BasePolicies;
+use crate::cache::WeakCache;
 use crate::compile::CompiledPolicy;
 use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::Asked;
 use crate::explain::PolicyOutcome;
-use crate::memory::Shelf;
 use crate::parse;
 use crate::set::Presence;
 use crate::tenant::Mode;
@@ -193,7 +193,7 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
         attributes: &BTreeMap::new(),
     };
     let base = BasePolicies::parse(base).unwrap();
-    let vocabulary = Vocabulary::unvalidated(&base, registry, &Shelf::default()).unwrap();
+    let vocabulary = Vocabulary::unvalidated(&base, registry, &WeakCache::default()).unwrap();
     let (names, policies): (Vec<_>, Vec<_>) = texts
         .iter()
         .map(|(name, text, mode)| {
@@ -233,7 +233,7 @@ fn by_cedar(asked: &Asked, name: &str, text: &str) -> Outcomes {
 /// The case of the agent that asks this.
 fn case<'s>(set: &'s PolicySet, question: &Question<'_>) -> Case<'s> {
     let known = Known::read(&set.contents, question).unwrap().unwrap();
-    Case::open(known, question, Looks::default()).unwrap()
+    Case::open(known, question, ReadSet::default()).unwrap()
 }
 
 /// What we make of all policies that the index finds.
@@ -243,7 +243,7 @@ pub(crate) fn by_us(set: &PolicySet, question: &Question<'_>, counts: impl Fn(Pr
 
 /// What we make of all policies that the index finds for the user for whom it is asked, if it is for one.
 fn by_us_for_the_user(set: &PolicySet, question: &Question<'_>) -> Option<Outcomes> {
-    let user = case(set, question).of_user(question, Looks::default()).unwrap();
+    let user = case(set, question).of_user(question, ReadSet::default()).unwrap();
     user.map(|user| outcomes(&user, |_| true))
 }
 
@@ -267,7 +267,7 @@ fn whole_of(set: &PolicySet, question: &Question<'_>, principal: Principal<'_>) 
     let side = &action.sides[usize::from(question.mutates)];
     let declared = crate::json_schema::Record::new();
     let facts = Facts::new((question, principal), side, &parameters, &declared).unwrap();
-    facts.ask(Looks::ALL, &UserTeams::default())
+    facts.ask(ReadSet::ALL, &UserTeams::default())
 }
 
 /// Satisfied and failing policies, sorted. Those that are neither need not be found.
@@ -303,7 +303,7 @@ proptest! {
             };
             // Advice that has nothing to add is not asked for.
             let may_tell = |id: &str| {
-                statement(id).notes.role != Role::Advice || question.parameters.contains("base")
+                statement(id).annotations.role != Role::Advice || question.parameters.contains("base")
             };
             let is_meant = |id: &str, principal: Principal<'_>| {
                 matches!(principal, Principal::Agent) || means_users(statement(id).text())

@@ -122,7 +122,7 @@ impl Sums {
             self.conditions += 1;
             self.longest = self.longest.max(condition.parts);
         }
-        let steps = condition.likes.steps_at_most(condition.looks, text_bytes_max);
+        let steps = condition.likes.steps_at_most(condition.reads, text_bytes_max);
         let sum = if condition.has_patterns_for_asks() {
             &mut self.asked
         } else {
@@ -165,7 +165,7 @@ fn meaning<'r>(rule: &'r Sliceable<'_>) -> (Effect, Expr, &'r [Obligation]) {
     let (effect, condition) = rule.meaning();
     // Advice is evaluated only for asks that it has something to add to.
     let obligations = match effect {
-        Effect::Advise => rule.statement.notes.obligations.as_slice(),
+        Effect::Advise => rule.statement.annotations.obligations.as_slice(),
         Effect::Forbid | Effect::RequireApproval | Effect::Permit => &[],
     };
     (effect, condition, obligations)

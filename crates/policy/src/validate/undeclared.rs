@@ -6,8 +6,8 @@
 
 use super::OF_THE_PARAMETERS;
 use crate::diagnostics::{Diagnostic, Place};
-use crate::looks::Member;
 use crate::parse::Parsed;
+use crate::read_set::Member;
 use cedar_policy_core::ast::{EntityType, Expr, ExprKind, Literal, Var};
 use cedar_policy_core::parser::Loc;
 use cedar_policy_core::validator::ValidatorSchema;

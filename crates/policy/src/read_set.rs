@@ -1,11 +1,11 @@
-//! What an expression looks at, read off its syntax tree: what it does not look at need not be made for it.
+//! What an expression reads, found in its syntax tree: what it does not read need not be made for it.
 
 use crate::facts::TYPES;
 use cedar_policy_core::ast::{Expr, ExprKind, Literal, Var};
 
-/// A set of things that an expression can look at.
+/// A set of things that an expression can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Looks(u32);
+pub(crate) struct ReadSet(u32);
 
 macro_rules! members {
     ($($name:ident = $word:literal,)*) => {
@@ -45,15 +45,15 @@ members! {
     Now = "now",
 }
 
-impl Looks {
-    /// Everything that can be made for a policy. Who is meant by the principal is none of it: whoever looks at the whole context says nothing
+impl ReadSet {
+    /// Everything that can be made for a policy. Who is meant by the principal is none of it: whatever reads the whole context says nothing
     /// of that.
-    pub(crate) const ALL: Self = Self(!Self::OF_AN_AGENT.and(Self::IS_A_USER).0);
+    pub(crate) const ALL: Self = Self(!Self::OF_AN_AGENT.union(Self::IS_A_USER).0);
     /// What is made of the parameters.
     pub(crate) const PARAMETERS: Self = Self::member(Member::Input)
-        .and(Self::member(Member::Parameters))
-        .and(Self::member(Member::Targets))
-        .and(Self::member(Member::TargetStated));
+        .union(Self::member(Member::Parameters))
+        .union(Self::member(Member::Targets))
+        .union(Self::member(Member::TargetStated));
     /// The principal, or an agent that is named.
     pub(crate) const PRINCIPAL: Self = Self(1 << 24);
     /// The action, or one that is named.
@@ -74,43 +74,43 @@ impl Looks {
         Self(1 << member as u32)
     }
 
-    /// Both.
-    pub(crate) const fn and(self, other: Self) -> Self {
+    /// What is in either of them.
+    pub(crate) const fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Whether any of these is among them.
-    pub(crate) const fn at(self, other: Self) -> bool {
+    /// Whether any of these is in it.
+    pub(crate) const fn intersects(self, other: Self) -> bool {
         self.0 & other.0 != 0
     }
 
-    /// Whether all of these are among them.
-    pub(crate) const fn has_all(self, other: Self) -> bool {
+    /// Whether all of these are in it.
+    pub(crate) const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// Whether nothing else is among them.
-    pub(crate) const fn only_at(self, other: Self) -> bool {
+    /// Whether nothing else is in it.
+    pub(crate) const fn is_subset_of(self, other: Self) -> bool {
         self.0 & !other.0 == 0
     }
 
-    /// What this expression looks at.
+    /// What this expression reads.
     pub(crate) fn of(expression: &Expr) -> Self {
-        let mut looks = Self::default();
+        let mut reads = Self::default();
         // The context as a whole is every member, so each mention has to be under the name of one.
         let (mut mentions, mut members) = (0_usize, 0_usize);
         for part in expression.subexpressions() {
             if member_of(part).is_some_and(may_be_principal) {
-                looks = looks.and(Self::OF_AN_AGENT);
+                reads = reads.union(Self::OF_AN_AGENT);
             }
             if asks_for_a_user(part) {
-                looks = looks.and(Self::IS_A_USER);
+                reads = reads.union(Self::IS_A_USER);
             }
             match part.expr_kind() {
                 ExprKind::Var(Var::Context) => mentions += 1,
-                ExprKind::Var(Var::Principal) => looks = looks.and(Self::PRINCIPAL),
-                ExprKind::Var(Var::Action) => looks = looks.and(Self::ACTION),
-                ExprKind::Var(Var::Resource) => looks = looks.and(Self::RESOURCE),
+                ExprKind::Var(Var::Principal) => reads = reads.union(Self::PRINCIPAL),
+                ExprKind::Var(Var::Action) => reads = reads.union(Self::ACTION),
+                ExprKind::Var(Var::Resource) => reads = reads.union(Self::RESOURCE),
                 ExprKind::Lit(Literal::EntityUID(uid)) => {
                     let kind = uid.entity_type();
                     for (of, bit) in [
@@ -119,24 +119,24 @@ impl Looks {
                         (&TYPES.team, Self::TEAM),
                         (&TYPES.user, Self::USER),
                     ] {
-                        looks = if kind == of { looks.and(bit) } else { looks };
+                        reads = if kind == of { reads.union(bit) } else { reads };
                     }
                 }
                 ExprKind::GetAttr { expr, attr } | ExprKind::HasAttr { expr, attr } if is_context(expr) => {
                     members += 1;
-                    looks = looks.and(Self::named(attr));
+                    reads = reads.union(Self::named(attr));
                 }
                 ExprKind::ExtHasAttr { expr, attrs } if is_context(expr) => {
                     members += 1;
-                    looks = looks.and(Self::named(attrs.first()));
+                    reads = reads.union(Self::named(attrs.first()));
                 }
                 _ => {}
             }
         }
         if mentions == members {
-            looks
+            reads
         } else {
-            looks.and(Self::ALL)
+            reads.union(Self::ALL)
         }
     }
 
@@ -199,26 +199,26 @@ fn is_context(expression: &Expr) -> bool {
 mod tests {
     use super::*;
 
-    fn looks(condition: &str) -> Looks {
+    fn reads(condition: &str) -> ReadSet {
         let text = format!("permit (principal, action, resource) when {{ {condition} }};");
         let policy = cedar_policy_core::parser::parse_policy(None, &text).unwrap();
-        Looks::of(policy.non_scope_constraints().unwrap())
+        ReadSet::of(policy.non_scope_constraints().unwrap())
     }
 
-    const NOW: Looks = Looks::member(Member::Now);
+    const NOW: ReadSet = ReadSet::member(Member::Now);
 
     #[test]
     fn members_are_found_wherever_they_stand() {
-        assert_eq!(looks("\"now\" == \"context.now\""), Looks::default());
-        assert_eq!(looks("context.now == context.now"), NOW);
-        assert_eq!(looks("context[\"n\\u{6f}w\"] == context[\"now\"]"), NOW);
-        let two = Looks::member(Member::Run).and(Looks::member(Member::Trust));
+        assert_eq!(reads("\"now\" == \"context.now\""), ReadSet::default());
+        assert_eq!(reads("context.now == context.now"), NOW);
+        assert_eq!(reads("context[\"n\\u{6f}w\"] == context[\"now\"]"), NOW);
+        let two = ReadSet::member(Member::Run).union(ReadSet::member(Member::Trust));
         assert_eq!(
-            looks("context has run.id && [context.trust.rank].contains(3)"),
+            reads("context has run.id && [context.trust.rank].contains(3)"),
             two
         );
         assert_eq!(
-            looks("if true then false else {a: [context.run.id, context.trust.level]}.a.isEmpty()"),
+            reads("if true then false else {a: [context.run.id, context.trust.level]}.a.isEmpty()"),
             two
         );
     }
@@ -232,9 +232,9 @@ mod tests {
             "context.sensitive && context == context",
             "context has elsewhere",
         ] {
-            assert_eq!(looks(condition), Looks::ALL, "{condition}");
+            assert_eq!(reads(condition), ReadSet::ALL, "{condition}");
         }
-        assert!(!Looks::ALL.at(Looks::OF_AN_AGENT.and(Looks::IS_A_USER)));
+        assert!(!ReadSet::ALL.intersects(ReadSet::OF_AN_AGENT.union(ReadSet::IS_A_USER)));
     }
 
     #[test]
@@ -249,7 +249,7 @@ mod tests {
             "[principal].containsAny([User::\"u\"])",
             "[User::\"u\"].containsAll([principal])",
         ] {
-            assert!(looks(condition).at(Looks::IS_A_USER), "{condition}");
+            assert!(reads(condition).intersects(ReadSet::IS_A_USER), "{condition}");
         }
         for condition in [
             "context.user == User::\"u\"",
@@ -258,7 +258,7 @@ mod tests {
             "principal in Team::\"t\" && User::\"u\" in Team::\"t\"",
             "principal == Agent::\"a\" || principal.hasTag(\"User\")",
         ] {
-            assert!(!looks(condition).at(Looks::IS_A_USER), "{condition}");
+            assert!(!reads(condition).intersects(ReadSet::IS_A_USER), "{condition}");
         }
     }
 
@@ -267,36 +267,40 @@ mod tests {
         for (condition, seen) in [
             (
                 "principal.name == \"a\"",
-                Looks::PRINCIPAL.and(Looks::OF_AN_AGENT),
+                ReadSet::PRINCIPAL.union(ReadSet::OF_AN_AGENT),
             ),
             (
                 "(if context == context then principal else principal) has owner",
-                Looks::ALL.and(Looks::OF_AN_AGENT),
+                ReadSet::ALL.union(ReadSet::OF_AN_AGENT),
             ),
             (
                 "principal.hasTag(\"vip\") || principal == principal",
-                Looks::PRINCIPAL,
+                ReadSet::PRINCIPAL,
             ),
             (
                 "principal is Agent || principal is User in Team::\"b\"",
-                Looks::PRINCIPAL.and(Looks::TEAM).and(Looks::IS_A_USER),
+                ReadSet::PRINCIPAL.union(ReadSet::TEAM).union(ReadSet::IS_A_USER),
             ),
             (
                 "User::\"u\" is User && principal is Agent",
-                Looks::USER.and(Looks::PRINCIPAL),
+                ReadSet::USER.union(ReadSet::PRINCIPAL),
             ),
-            ("Agent::\"a\" in Team::\"b\"", Looks::PRINCIPAL.and(Looks::TEAM)),
-            ("action in Action::\"read\"", Looks::ACTION),
-            ("resource == Resource::\"x\"", Looks::RESOURCE),
-            ("User::\"u\".hasTag(\"vip\")", Looks::USER),
-            ("{Var: \"context\"} == {Var: \"context\"}", Looks::default()),
+            (
+                "Agent::\"a\" in Team::\"b\"",
+                ReadSet::PRINCIPAL.union(ReadSet::TEAM),
+            ),
+            ("action in Action::\"read\"", ReadSet::ACTION),
+            ("resource == Resource::\"x\"", ReadSet::RESOURCE),
+            ("User::\"u\".hasTag(\"vip\")", ReadSet::USER),
+            ("{Var: \"context\"} == {Var: \"context\"}", ReadSet::default()),
         ] {
-            assert_eq!(looks(condition), seen, "{condition}");
+            assert_eq!(reads(condition), seen, "{condition}");
         }
-        assert!(!looks("context.sensitive").at(Looks::PRINCIPAL));
-        assert!(Looks::ALL.and(NOW).has_all(Looks::ALL) && !NOW.has_all(Looks::ALL));
+        assert!(!reads("context.sensitive").intersects(ReadSet::PRINCIPAL));
+        assert!(ReadSet::ALL.union(NOW).contains(ReadSet::ALL) && !NOW.contains(ReadSet::ALL));
         assert!(
-            looks("context.now == context.now").only_at(NOW) && !looks("principal has owner").only_at(NOW)
+            reads("context.now == context.now").is_subset_of(NOW)
+                && !reads("principal has owner").is_subset_of(NOW)
         );
     }
 }

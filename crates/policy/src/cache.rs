@@ -5,12 +5,12 @@ use std::collections::{HashMap, VecDeque};
 use std::hash::Hash;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// How many things nobody uses any more may be left on a shelf before it is tidied, beyond those in use.
+/// How many things nobody uses any more may be left in a cache before it is tidied, beyond those in use.
 const IDLE_MAX: usize = 1_024;
 
-/// Things that somebody uses, by what they were made of. The shelf itself keeps nothing alive.
+/// Things that somebody uses, by what they were made of. The cache itself keeps nothing alive.
 #[derive(Debug)]
-pub(crate) struct Shelf<K, V> {
+pub(crate) struct WeakCache<K, V> {
     things: Mutex<Things<K, V>>,
 }
 
@@ -21,7 +21,7 @@ struct Things<K, V> {
     tidied_at: usize,
 }
 
-impl<K, V> Default for Shelf<K, V> {
+impl<K, V> Default for WeakCache<K, V> {
     fn default() -> Self {
         Self {
             things: Mutex::new(Things {
@@ -32,7 +32,7 @@ impl<K, V> Default for Shelf<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V> Shelf<K, V> {
+impl<K: Eq + Hash, V> WeakCache<K, V> {
     /// The thing with this key, made if nobody has it. It is made without holding the lock: two callers may make the same
     /// thing at once.
     pub(crate) fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
@@ -42,7 +42,7 @@ impl<K: Eq + Hash, V> Shelf<K, V> {
         }
     }
 
-    /// Puts a thing on the shelf.
+    /// Puts a thing into the cache.
     pub(crate) fn keep(&self, key: K, thing: V) -> Arc<V> {
         let thing = Arc::new(thing);
         let mut things = self.things.lock().unwrap_or_else(PoisonError::into_inner);
@@ -96,36 +96,36 @@ mod tests {
     use super::*;
     use std::convert::Infallible;
 
-    fn made(shelf: &Shelf<u32, u32>, key: u32, value: u32) -> Arc<u32> {
-        let Ok(thing) = shelf.get(key, || Ok::<_, Infallible>(value));
+    fn made(cache: &WeakCache<u32, u32>, key: u32, value: u32) -> Arc<u32> {
+        let Ok(thing) = cache.get(key, || Ok::<_, Infallible>(value));
         thing
     }
 
     #[test]
     fn a_thing_is_made_once_while_somebody_uses_it_and_again_afterwards() {
-        let shelf = Shelf::default();
-        let first = made(&shelf, 1, 10);
-        assert_eq!((*made(&shelf, 1, 11), *made(&shelf, 2, 20)), (10, 20));
+        let cache = WeakCache::default();
+        let first = made(&cache, 1, 10);
+        assert_eq!((*made(&cache, 1, 11), *made(&cache, 2, 20)), (10, 20));
         drop(first);
-        assert_eq!(*made(&shelf, 1, 12), 12);
+        assert_eq!(*made(&cache, 1, 12), 12);
     }
 
     #[test]
     fn a_failure_is_not_kept() {
-        let shelf = Shelf::default();
-        assert_eq!(shelf.get(1, || Err("broken")), Err("broken"));
-        assert_eq!(*made(&shelf, 1, 10), 10);
+        let cache = WeakCache::default();
+        assert_eq!(cache.get(1, || Err("broken")), Err("broken"));
+        assert_eq!(*made(&cache, 1, 10), 10);
     }
 
     #[test]
     fn what_nobody_uses_is_cleared_away() {
-        let shelf = Shelf::default();
-        let kept = made(&shelf, 0, 0);
+        let cache = WeakCache::default();
+        let kept = made(&cache, 0, 0);
         for key in 1..=10 * u32::try_from(IDLE_MAX).unwrap() {
-            made(&shelf, key, key);
+            made(&cache, key, key);
         }
-        assert!(shelf.things.lock().unwrap().by_key.len() <= IDLE_MAX + 2);
-        assert!(Arc::ptr_eq(&kept, &made(&shelf, 0, 1)));
+        assert!(cache.things.lock().unwrap().by_key.len() <= IDLE_MAX + 2);
+        assert!(Arc::ptr_eq(&kept, &made(&cache, 0, 1)));
     }
 
     #[test]
