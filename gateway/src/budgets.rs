@@ -168,10 +168,13 @@ impl Gateway {
             run_id: filter.run_id,
             ..Subject::of_agent(&caller.agent)
         };
-        let line = self.lines_of(tenant, &subject).await?.line(tenant, &subject);
+        let ancestry = self
+            .ancestry_of(tenant, &subject)
+            .await?
+            .ancestry(tenant, &subject);
         let mut wanted = OpenBudgets {
             tenant,
-            scopes: subject.scopes(&line),
+            scopes: subject.scopes(&ancestry),
             unit: filter.unit,
             after: None,
             limit: one_more(limit),

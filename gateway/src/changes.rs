@@ -81,14 +81,14 @@ impl<T> Plan<T> {
 
 impl By<'_> {
     /// What the ledger says.
-    pub(crate) fn told(self) -> Value {
+    pub(crate) fn to_json(self) -> Value {
         match self {
             Self::Key(key) | Self::Unstored(key) => {
-                let mut told = json!({"key": key.id, "role": key.role});
+                let mut by = json!({"key": key.id, "role": key.role});
                 if let Some(user) = &key.user {
-                    told["user"] = json!(user);
+                    by["user"] = json!(user);
                 }
-                told
+                by
             }
             Self::Person(person) => json!({
                 "issuer": person.signed_in.issued_by(), "roles": person.user.roles, "user": person.user.name,
@@ -374,7 +374,7 @@ pub(crate) fn entry(kind: EntryKind, by: By<'_>, facts: Value) -> Result<Propose
         Value::Object(members) => members,
         _ => serde_json::Map::new(),
     };
-    body.insert("by".to_owned(), by.told());
+    body.insert("by".to_owned(), by.to_json());
     let body = canon::of(&body).map_err(|error| {
         tracing::error!(%error, kind = kind.as_str(), "the body of an entry could not be written");
         Refusal::new(

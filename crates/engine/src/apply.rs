@@ -521,11 +521,11 @@ impl<'p> Pass<'p> {
     /// whichever gateway writes to it.
     fn bring_budgets_to_now(&mut self) {
         let (books, now) = (&self.books, self.now);
-        let told = self
+        let entries = self
             .found
             .budgets
             .bring_to(|tenant| books.position(tenant).at.max(now));
-        for (tenant, entry) in told {
+        for (tenant, entry) in entries {
             self.link(tenant, &entry);
         }
     }

@@ -20,7 +20,7 @@ pub mod shown;
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
 use cost::Cost;
-use model::budget::{Subject, line};
+use model::budget::{Subject, ancestry};
 use model::{
     Amount, Budget, BudgetId, Charge, Name, Reservation, ReservationId, RunLink, Scope, TenantId, Timestamp,
     Unit,
@@ -108,17 +108,20 @@ impl KnownBudgets {
     }
 
     /// The runs that something counts against: its own and those that started it, the outermost first.
-    pub fn line(&self, tenant: TenantId, subject: &Subject) -> Vec<Name> {
+    pub fn ancestry(&self, tenant: TenantId, subject: &Subject) -> Vec<Name> {
         let Some(run_id) = subject.run() else {
             return Vec::new();
         };
         let parent_of = |run: &Name| self.parents.get(&(tenant, run.clone()));
-        line::line(run_id, subject.parent_run_id.as_ref(), parent_of)
+        ancestry::of(run_id, subject.parent_run_id.as_ref(), parent_of)
     }
 
     /// The budgets that a cost counts against, the widest first.
     fn budgets_of(&self, tenant: TenantId, cost: &Cost) -> Vec<&Budget> {
-        let scopes = cost.subject.scopes(&self.line(tenant, &cost.subject)).into_iter();
+        let scopes = cost
+            .subject
+            .scopes(&self.ancestry(tenant, &cost.subject))
+            .into_iter();
         let open = scopes.filter_map(|scope| self.open.get(&(tenant, scope, cost.unit.clone())));
         open.filter_map(|id| self.budgets.get(&(tenant, *id))).collect()
     }

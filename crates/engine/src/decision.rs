@@ -11,9 +11,9 @@ use crate::delegation;
 use crate::entry_kind::EntryKind;
 use crate::facts::Facts;
 use crate::judge::Judgement;
-use crate::kept::kept;
 use crate::proposal::{ProposedEntry, Wording};
 use crate::provenance::Provenance;
+use crate::recorded_parameters::recorded_parameters;
 use crate::salt::Salt;
 use crate::snapshot::TenantSnapshot;
 use canon::{Canonical, Digest, ObjectWriter};
@@ -263,29 +263,31 @@ impl Decided<'_> {
 
     /// The members stand in canonical order.
     fn write_approval(&self, body: &mut ObjectWriter) {
-        let Some(told) = self.approval_body() else { return };
+        let Some(stated) = self.approval_body() else {
+            return;
+        };
         body.object("approval", |approval| {
-            if let Some(terms) = told.terms {
+            if let Some(terms) = stated.terms {
                 also(approval, terms);
             }
-            if told.terms.is_some_and(|terms| terms.exclude_owner) {
+            if stated.terms.is_some_and(|terms| terms.exclude_owner) {
                 approval.boolean("exclude_owner", true);
             }
-            if let Some(expires_at) = told.expires_at {
+            if let Some(expires_at) = stated.expires_at {
                 approval.string("expires_at", &expires_at.to_string());
             }
             optional(
                 approval,
                 "group",
-                told.terms.and_then(|terms| terms.group.as_deref()),
+                stated.terms.and_then(|terms| terms.group.as_deref()),
             );
-            if let Some(id) = told.id {
+            if let Some(id) = stated.id {
                 approval.string("id", &id.to_string());
             }
-            if let Some(terms) = told.terms {
+            if let Some(terms) = stated.terms {
                 approval.unsigned("quorum", u64::from(terms.quorum));
             }
-            optional(approval, "status", told.status);
+            optional(approval, "status", stated.status);
         });
     }
 
@@ -300,7 +302,7 @@ impl Decided<'_> {
     /// The members stand in canonical order, which is that of their names.
     fn body(&self, answer: Digest) -> Canonical {
         let (ask, judgement) = (self.ask, self.judgement);
-        let kept = kept(&self.tenant.directory.tenant.settings, ask, judgement);
+        let recorded = recorded_parameters(&self.tenant.directory.tenant.settings, ask, judgement);
         let facts = self.facts();
         let mut body = ObjectWriter::with_capacity(BODY_BYTES);
         if !ask.act.is_empty() {
@@ -339,8 +341,8 @@ impl Decided<'_> {
         optional(&mut body, "mode", self.mode());
         body.boolean("mutates_state", judgement.mutates);
         strings(&mut body, "obligations", &judgement.obligations);
-        if let Some(kept) = &kept {
-            body.canonical("parameters", &kept.parameters);
+        if let Some(recorded) = &recorded {
+            body.canonical("parameters", &recorded.parameters);
         }
         name(&mut body, "parent_run_id", ask.parent_run_id.as_ref());
         body.digest("policy_digest", &self.tenant.policies.digest());
@@ -350,7 +352,7 @@ impl Decided<'_> {
         strings(
             &mut body,
             "redacted",
-            kept.as_ref().map_or(&[], |kept| &kept.redacted),
+            recorded.as_ref().map_or(&[], |recorded| &recorded.redacted),
         );
         name(&mut body, "request_id", ask.request_id.as_ref());
         if let Some(held) = self.budget.and_then(|part| part.reservation.as_ref()) {

@@ -89,7 +89,7 @@ pub struct Due {
 
 /// The members of an entry that rules look at.
 #[derive(Deserialize)]
-struct Told<'a> {
+struct CountedBody<'a> {
     agent: AgentId,
     #[serde(borrow, default)]
     decision: Cow<'a, str>,
@@ -108,7 +108,7 @@ struct Told<'a> {
 
 /// The members of an entry about an import.
 #[derive(Deserialize)]
-struct ImportTold {
+struct ImportBody {
     tool: SlashFreeName,
     #[serde(default)]
     changed: Vec<ChangedAction>,
@@ -123,20 +123,20 @@ struct ChangedAction {
 
 /// The member of an entry about a rule that says which.
 #[derive(Deserialize)]
-struct RuleTold<'a> {
+struct RuleBody<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
 }
 
 /// The member of an entry about an agent that says which.
 #[derive(Deserialize)]
-struct AgentTold {
+struct AgentBody {
     id: AgentId,
 }
 
 /// The member of an entry about a tool that says which. A rule's own entry has another word for it.
 #[derive(Deserialize)]
-struct ToolTold {
+struct ToolBody {
     #[serde(alias = "tool")]
     name: SlashFreeName,
 }
@@ -195,7 +195,7 @@ impl Watch {
     }
 
     fn see_rule(&mut self, seq: u64, kind: &str, body: &str) {
-        let Ok(rule) = serde_json::from_str::<RuleTold<'_>>(body) else {
+        let Ok(rule) = serde_json::from_str::<RuleBody<'_>>(body) else {
             return;
         };
         if kind == EntryKind::RulePut.as_str() {
@@ -332,12 +332,12 @@ fn unfrozen(kind: &str, body: &str) -> Option<Subject> {
 /// Whom or what an entry is about, if it is of one of these kinds: the first is about agents, the second about tools.
 fn about(kind: &str, body: &str, [of_agent, of_tool]: [EntryKind; 2]) -> Option<Subject> {
     if kind == of_agent.as_str() {
-        let told = serde_json::from_str::<AgentTold>(body).ok()?;
-        return Some(Subject::Agent(told.id));
+        let agent = serde_json::from_str::<AgentBody>(body).ok()?;
+        return Some(Subject::Agent(agent.id));
     }
     if kind == of_tool.as_str() {
-        let told = serde_json::from_str::<ToolTold>(body).ok()?;
-        return Some(Subject::Tool(told.name));
+        let tool = serde_json::from_str::<ToolBody>(body).ok()?;
+        return Some(Subject::Tool(tool.name));
     }
     None
 }
@@ -345,23 +345,23 @@ fn about(kind: &str, body: &str, [of_agent, of_tool]: [EntryKind; 2]) -> Option<
 /// What an entry shows, and of whom. A body that was erased shows nothing any more.
 fn shown(kind: &str, body: &str) -> Vec<(Trigger, Subject)> {
     if kind == EntryKind::ToolImported.as_str() {
-        let told = serde_json::from_str::<ImportTold>(body).ok();
-        let told = told.filter(|told| told.changed.iter().any(|action| action.held.is_some()));
-        let shown = told.map(|told| (Trigger::DefinitionChanged, Subject::Tool(told.tool)));
+        let import = serde_json::from_str::<ImportBody>(body).ok();
+        let import = import.filter(|import| import.changed.iter().any(|action| action.held.is_some()));
+        let shown = import.map(|import| (Trigger::DefinitionChanged, Subject::Tool(import.tool)));
         return shown.into_iter().collect();
     }
     let counted = [EntryKind::Decision, EntryKind::OutcomeReported].map(EntryKind::as_str);
-    let told = Some(body).filter(|_| counted.contains(&kind));
-    let Some(told) = told.and_then(|body| serde_json::from_str::<Told<'_>>(body).ok()) else {
+    let body = Some(body).filter(|_| counted.contains(&kind));
+    let Some(body) = body.and_then(|body| serde_json::from_str::<CountedBody<'_>>(body).ok()) else {
         return Vec::new();
     };
-    let triggers = told.shows().into_iter();
+    let triggers = body.shows().into_iter();
     triggers
-        .map(|trigger| (trigger, Subject::Agent(told.agent)))
+        .map(|trigger| (trigger, Subject::Agent(body.agent)))
         .collect()
 }
 
-impl Told<'_> {
+impl CountedBody<'_> {
     fn shows(&self) -> Vec<Trigger> {
         let is_decision = !self.decision.is_empty();
         let is_enforced = is_decision && self.mode.is_empty();

@@ -1,7 +1,7 @@
 //! Budgets: what may be spent of one unit in one scope, and how that changes.
 //!
 //! - [`scope`]: what a budget is for, and which budgets something counts against;
-//! - [`mod@line`]: which run started which;
+//! - [`ancestry`]: which run started which;
 //! - [`period`]: how often one begins anew;
 //! - [`charge`]: how what was really spent is split into what budgets cover and what they do not.
 //!
@@ -10,15 +10,15 @@
 //! and new money pays debt without anybody moving it. Every change is a method that returns the changed budget; nothing is
 //! changed where a sum would leave the range of [`Amount`].
 
+pub mod ancestry;
 pub mod charge;
-pub mod line;
 pub mod period;
 pub mod scope;
 #[cfg(test)]
 mod tests;
 
+pub use ancestry::RunLink;
 pub use charge::{Charge, Overage};
-pub use line::RunLink;
 pub use period::Period;
 pub use scope::{InvalidScope, Scope, Subject};
 

@@ -13,7 +13,7 @@
 //! - [`amount`], [`budget`], [`reservation`]: what may be spent, by whom, and what of it is held;
 //! - [`usage`]: how much of that is used, as policies see it;
 //! - [`sources`]: where single parameters of an ask came from;
-//! - [`keeping`]: what is kept of an ask's parameters;
+//! - [`parameter_recording`]: what is recorded of an ask's parameters;
 //! - [`base`]: which base policies were put in force last;
 //! - [`directory`]: all nouns of one tenant, as one immutable value.
 //!
@@ -30,10 +30,10 @@ pub mod directory;
 pub mod entropy;
 pub mod id;
 pub mod issuer;
-pub mod keeping;
 pub mod key;
 mod log_key;
 pub mod name;
+pub mod parameter_recording;
 pub mod people;
 pub mod policy;
 pub mod quota;
@@ -61,10 +61,10 @@ pub use directory::{Directory, Noun, NounKind, Write};
 pub use entropy::{Entropy, SystemEntropy};
 pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, TenantId, TokenId};
 pub use issuer::{Issuer, Purpose};
-pub use keeping::{Keeping, Pointer};
 pub use key::{ApiKey, DeletedKey, Role};
 pub use log_key::LogKey;
 pub use name::{Name, SlashFreeName};
+pub use parameter_recording::{ParameterRecording, Pointer};
 pub use people::{Attributes, Team, User};
 pub use policy::{Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, Trial};
 pub use quota::{ActionGroup, Counter, LimitTerms, Quota, Window};

@@ -1,8 +1,8 @@
 //! Tenants: one organisation's agents, tools, policies and ledger, apart from everybody else's.
 
 use crate::id::TenantId;
-use crate::keeping::{Keeping, Pointer};
 use crate::name::Name;
+use crate::parameter_recording::{ParameterRecording, Pointer};
 use crate::quota::LimitTerms;
 use crate::standing::Standing;
 use crate::taint::TaintRule;
@@ -45,8 +45,8 @@ pub struct Settings {
     #[serde(default, skip_serializing_if = "PolicySettings::is_default")]
     pub policies: PolicySettings,
     /// What its ledger keeps of parameters.
-    #[serde(default, skip_serializing_if = "Keeping::is_default")]
-    pub parameters: Keeping,
+    #[serde(default, skip_serializing_if = "ParameterRecording::is_default")]
+    pub parameters: ParameterRecording,
     /// What of the parameters is left out, where the rest is kept.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub redact: Vec<Pointer>,

@@ -67,8 +67,8 @@ impl Gateway {
         subject: &Subject,
         unit: &Unit,
     ) -> Result<KnownBudgets, Refusal> {
-        let mut known = self.lines_of(tenant, subject).await?;
-        let scopes = subject.scopes(&known.line(tenant, subject)).into_iter();
+        let mut known = self.ancestry_of(tenant, subject).await?;
+        let scopes = subject.scopes(&known.ancestry(tenant, subject)).into_iter();
         let scopes = scopes.map(|scope| (scope, Some(unit.clone()))).collect();
         self.look_at(tenant, (Vec::new(), scopes), &mut known).await?;
         Ok(known)
@@ -76,7 +76,7 @@ impl Gateway {
 
     /// What is known of the runs that something counts against, and nothing else. A run is linked once and never again, so this may be
     /// read before the rest.
-    pub(crate) async fn lines_of(
+    pub(crate) async fn ancestry_of(
         &self,
         tenant: TenantId,
         subject: &Subject,

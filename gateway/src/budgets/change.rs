@@ -86,7 +86,7 @@ async fn change<T>(
             id,
             change,
             reason: reason.map(|reason| reason.as_str().to_owned()),
-            by: caller.holder.by().told(),
+            by: caller.holder.by().to_json(),
         })
     });
     Ok(Answer(StatusCode::OK, changed.await?))

@@ -46,7 +46,7 @@ pub async fn create(
         let id = BudgetId::new(now, &*gateway.entropy);
         Ok(Move::Create {
             budget: Box::new(Budget::new(id, terms.clone(), now)),
-            by: caller.holder.by().told(),
+            by: caller.holder.by().to_json(),
         })
     });
     let answer = match made.await {

@@ -121,15 +121,15 @@ impl<'p> WantedMoves<'p> {
         let told = self.told_parents(footprints);
         for (tenant, cost) in &self.costs {
             let remembered = footprints.remembered(*tenant)?;
-            let line = remembered.line(&cost.subject).map_err(|_| NotRemembered)?;
-            let later = told_line(remembered, (*tenant, cost), &told);
-            for scope in scopes_of(cost, &line, later) {
+            let ancestry = remembered.ancestry(&cost.subject).map_err(|_| NotRemembered)?;
+            let later = told_ancestry(remembered, (*tenant, cost), &told);
+            for scope in scopes_of(cost, &ancestry, later) {
                 ids.extend(remembered.open(&scope)?.map(|id| (*tenant, id)));
             }
             if remembered.is_budgeted()? {
                 found.budgeted.push(*tenant);
             }
-            let links = remembered.links(line);
+            let links = remembered.links(ancestry);
             found.links.extend(links.map(|link| (*tenant, link)));
         }
         for (tenant, scope) in &self.scopes {
@@ -184,8 +184,8 @@ impl<'p> WantedMoves<'p> {
     /// Reads who started the runs that something counts against.
     async fn read_links(&self, turn: &mut dyn Turn, footprints: &mut Footprints) -> Result<(), StoreError> {
         let unknown = |(tenant, cost): &(TenantId, &Cost)| {
-            let line = footprints.remembered(*tenant).ok()?.line(&cost.subject);
-            let runs = line.err()?.into_iter();
+            let ancestry = footprints.remembered(*tenant).ok()?.ancestry(&cost.subject);
+            let runs = ancestry.err()?.into_iter();
             Some(runs.map(|run| (*tenant, run)).collect::<Vec<_>>())
         };
         let runs = each_once(self.costs.iter().filter_map(unknown).flatten());
@@ -196,7 +196,7 @@ impl<'p> WantedMoves<'p> {
             footprints.learn(tenant, |remembered| remembered.put_link(&link));
         }
         for (tenant, run) in runs {
-            footprints.learn(tenant, |remembered| remembered.mark_read_line(run));
+            footprints.learn(tenant, |remembered| remembered.mark_read_ancestry(run));
         }
         Ok(())
     }
@@ -297,9 +297,9 @@ impl<'p> WantedMoves<'p> {
             let Ok(remembered) = footprints.remembered(*tenant) else {
                 continue;
             };
-            let line = remembered.line(&cost.subject).unwrap_or_default();
-            let later = told_line(remembered, (*tenant, cost), &told);
-            wanted.extend(scopes_of(cost, &line, later).map(|scope| (*tenant, scope)));
+            let ancestry = remembered.ancestry(&cost.subject).unwrap_or_default();
+            let later = told_ancestry(remembered, (*tenant, cost), &told);
+            wanted.extend(scopes_of(cost, &ancestry, later).map(|scope| (*tenant, scope)));
         }
         wanted.retain(|(tenant, scope)| {
             let remembered = footprints.remembered(*tenant);
@@ -362,7 +362,7 @@ const fn is_judged(intent: &Intent) -> bool {
 }
 
 /// The runs that a cost counts against once the parents are noted that its batch tells of; none if it tells of none.
-fn told_line(
+fn told_ancestry(
     remembered: &Remembered,
     (tenant, cost): (TenantId, &Cost),
     told: &ToldParents<'_>,
@@ -370,16 +370,16 @@ fn told_line(
     if told.is_empty() {
         return Vec::new();
     }
-    remembered.line_with(&cost.subject, |run| told.get(&(tenant, run)).copied())
+    remembered.ancestry_with(&cost.subject, |run| told.get(&(tenant, run)).copied())
 }
 
-/// What the budgets are for that a cost counts against, by its line and by the one that it has `later` in its batch.
+/// What the budgets are for that a cost counts against, by its ancestry and by the one that it has `later` in its batch.
 fn scopes_of<'c>(
     cost: &'c Cost,
-    line: &[Name],
+    ancestry: &[Name],
     later: Vec<Name>,
 ) -> impl Iterator<Item = ScopeAndUnit> + use<'c> {
-    let scopes = cost.subject.scopes(line).into_iter();
+    let scopes = cost.subject.scopes(ancestry).into_iter();
     let scopes = scopes.chain(later.into_iter().map(Scope::of_run));
     scopes.map(|scope| (scope, cost.unit.clone()))
 }

@@ -300,11 +300,11 @@ mod tests {
                 run_id: Some(run_id),
                 parent_run_id: None,
             };
-            footprints.remembered(TENANT).unwrap().line(&subject).is_ok()
+            footprints.remembered(TENANT).unwrap().ancestry(&subject).is_ok()
         };
         for number in 0..=REMEMBERED_MAX {
             let run = Name::new(&number.to_string()).unwrap();
-            footprints.learn(TENANT, |remembered| remembered.mark_read_line(run));
+            footprints.learn(TENANT, |remembered| remembered.mark_read_ancestry(run));
         }
         assert!(remembers_run(&footprints, 0));
         footprints.compare(&[TENANT], &at(5));

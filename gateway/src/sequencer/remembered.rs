@@ -4,7 +4,7 @@
 //! [`Footprints`](super::footprints::Footprints) keep it beside that place, and both are forgotten together. That something is not there is
 //! remembered as nothing, because to know that there is none is not the same as not to know.
 
-use model::budget::{BudgetStatus, Subject, line};
+use model::budget::{BudgetStatus, Subject, ancestry};
 use model::{
     Budget, BudgetId, Name, Reservation, ReservationId, ReservationStatus, RunLink, Scope, Timestamp, Unit,
 };
@@ -54,7 +54,7 @@ impl Remembered {
     }
 
     /// The runs that something counts against, the outermost first; or those of which it is not known who started them.
-    pub(super) fn line(&self, subject: &Subject) -> Result<Vec<Name>, Vec<Name>> {
+    pub(super) fn ancestry(&self, subject: &Subject) -> Result<Vec<Name>, Vec<Name>> {
         let Some(run_id) = subject.run() else {
             return Ok(Vec::new());
         };
@@ -66,10 +66,10 @@ impl Remembered {
             }
             parent?.as_ref()
         };
-        let line = line::line(run_id, subject.parent_run_id.as_ref(), parent_of);
+        let ancestry = ancestry::of(run_id, subject.parent_run_id.as_ref(), parent_of);
         let unknown = unknown.into_inner();
         if unknown.is_empty() {
-            Ok(line)
+            Ok(ancestry)
         } else {
             Err(unknown)
         }
@@ -77,7 +77,7 @@ impl Remembered {
 
     /// The runs that something counts against once others have parents that are `told`, the outermost first; as far as it is known who
     /// started them.
-    pub(super) fn line_with<'k>(
+    pub(super) fn ancestry_with<'k>(
         &'k self,
         subject: &Subject,
         told: impl Fn(&Name) -> Option<&'k Name>,
@@ -86,7 +86,7 @@ impl Remembered {
             return Vec::new();
         };
         let parent_of = |run: &Name| self.parent(run).or_else(|| told(run));
-        line::line(run_id, subject.parent_run_id.as_ref(), parent_of)
+        ancestry::of(run_id, subject.parent_run_id.as_ref(), parent_of)
     }
 
     /// The run that started this one, if that is remembered.
@@ -113,16 +113,16 @@ impl Remembered {
     }
 
     /// Who started these runs, as far as anybody did.
-    pub(super) fn links(&self, line: Vec<Name>) -> impl Iterator<Item = RunLink> {
-        line.into_iter().filter_map(|run_id| {
+    pub(super) fn links(&self, ancestry: Vec<Name>) -> impl Iterator<Item = RunLink> {
+        ancestry.into_iter().filter_map(|run_id| {
             let parent = self.parents.get(&run_id)?.clone()?;
             Some(RunLink { run_id, parent })
         })
     }
 
-    /// Notes that all links were read from this run upwards, as far as lines are looked at: where they end, there is nobody above.
-    pub(super) fn mark_read_line(&mut self, mut run: Name) {
-        for _ in 0..line::LINE_MAX {
+    /// Notes that all links were read from this run upwards, as far as an ancestry goes: where they end, no run is above.
+    pub(super) fn mark_read_ancestry(&mut self, mut run: Name) {
+        for _ in 0..ancestry::RUNS_MAX {
             match self.parents.entry(run).or_default() {
                 Some(parent) => run = parent.clone(),
                 None => break,
@@ -224,16 +224,16 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_known_when_everybody_in_it_is() {
+    fn an_ancestry_is_known_when_every_link_of_it_is() {
         let mut remembered = Remembered::default();
-        let of = |remembered: &Remembered, run, parent| remembered.line(&subject(run, parent));
+        let of = |remembered: &Remembered, run, parent| remembered.ancestry(&subject(run, parent));
         assert_eq!(of(&remembered, "c", None), Err(vec![name("c")]));
         remembered.put_link(&RunLink {
             run_id: name("c"),
             parent: name("b"),
         });
         assert_eq!(of(&remembered, "c", None), Err(vec![name("b")]));
-        remembered.mark_read_line(name("c"));
+        remembered.mark_read_ancestry(name("c"));
         assert_eq!(of(&remembered, "c", None), Ok(vec![name("b"), name("c")]));
         assert_eq!(of(&remembered, "c", Some("x")), Err(vec![name("x")]));
         assert_eq!(of(&remembered, "b", Some("b")), Ok(vec![name("b")]));
@@ -241,7 +241,7 @@ mod tests {
             run_id: None,
             ..subject("x", Some("c"))
         };
-        assert_eq!(remembered.line(&of_parent), Ok(vec![name("b"), name("c")]));
+        assert_eq!(remembered.ancestry(&of_parent), Ok(vec![name("b"), name("c")]));
     }
 
     #[test]
@@ -251,9 +251,9 @@ mod tests {
             run_id: name("c"),
             parent: name("b"),
         });
-        remembered.mark_read_line(name("c"));
+        remembered.mark_read_ancestry(name("c"));
         let told = HashMap::from([(name("b"), name("a")), (name("c"), name("x"))]);
-        let of = |run, parent| remembered.line_with(&subject(run, parent), |run| told.get(run));
+        let of = |run, parent| remembered.ancestry_with(&subject(run, parent), |run| told.get(run));
         assert_eq!(of("c", None), [name("a"), name("b"), name("c")]);
         assert_eq!(of("d", Some("b")), [name("a"), name("b"), name("d")]);
         assert_eq!(of("e", None), [name("e")]);

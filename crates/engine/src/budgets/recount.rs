@@ -144,7 +144,7 @@ struct Body {
     #[serde(default)]
     budget: Option<Budget>,
     #[serde(default)]
-    balances: Vec<Told>,
+    balances: Vec<StatedBalance>,
     #[serde(default)]
     amount: Option<Amount>,
     #[serde(default)]
@@ -163,8 +163,9 @@ struct Body {
     settled: Option<Settled>,
 }
 
+/// What an entry says that one budget has after it.
 #[derive(Deserialize)]
-struct Told {
+struct StatedBalance {
     budget: BudgetId,
     allocated: Amount,
     reserved: Amount,
@@ -282,7 +283,7 @@ impl Recount {
     }
 
     /// Takes this step in each of these budgets.
-    fn take(&mut self, seq: u64, balances: &[Told], step: &Step) {
+    fn take(&mut self, seq: u64, balances: &[StatedBalance], step: &Step) {
         for told in balances {
             let account = self.accounts.entry(told.budget).or_default();
             account.counted.take(step);
@@ -440,7 +441,7 @@ impl Account {
     }
 }
 
-impl Told {
+impl StatedBalance {
     /// The balance, with an allotment, which entries about moves do not tell.
     fn balance(&self, allotment: i128) -> Counted {
         let wide = |amount: Amount| i128::from(amount.get());

@@ -35,7 +35,7 @@ enum Field {
 
 /// The members of a body that have words in them.
 #[derive(Default, Deserialize)]
-struct Told<'a> {
+struct SearchedBody<'a> {
     #[serde(borrow)]
     user: Option<Cow<'a, str>>,
     #[serde(borrow)]
@@ -150,12 +150,12 @@ impl Query {
         if self.user.is_none() && self.words.is_empty() {
             return true;
         }
-        let told = Told::by(decision);
-        let is_for_another = |user: &Name| told.user.as_deref() != Some(user.as_str());
+        let body = SearchedBody::by(decision);
+        let is_for_another = |user: &Name| body.user.as_deref() != Some(user.as_str());
         if self.user.as_ref().is_some_and(is_for_another) {
             return false;
         }
-        let (has, _) = counted(decision, &told);
+        let (has, _) = counted(decision, &body);
         let begins_one = |wanted: &String| has.iter().any(|word| word.starts_with(wanted.as_str()));
         self.words.iter().all(begins_one)
     }
@@ -185,7 +185,7 @@ impl Query {
     }
 }
 
-impl<'a> Told<'a> {
+impl<'a> SearchedBody<'a> {
     /// What the body of a decision tells; nothing if it was erased.
     fn by(decision: &'a StoredDecision) -> Self {
         serde_json::from_str(&decision.body).unwrap_or_default()
@@ -206,7 +206,7 @@ pub fn words(text: &str) -> Vec<String> {
 
 /// The terms of a decision, each once, going up. One whose body was erased has those of its row.
 pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
-    let told = Told::by(decision);
+    let body = SearchedBody::by(decision);
     let mut terms = vec![
         term(Field::Agent, &decision.agent.to_string()),
         term(Field::Tool, decision.tool.as_str()),
@@ -215,8 +215,8 @@ pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
         term(Field::Reason, decision.reason.as_str()),
     ];
     terms.extend(decision.run_id.as_ref().map(|run| term(Field::Run, run.as_str())));
-    terms.extend(told.user.as_deref().map(|user| term(Field::User, user)));
-    let (_, beginnings) = counted(decision, &told);
+    terms.extend(body.user.as_deref().map(|user| term(Field::User, user)));
+    let (_, beginnings) = counted(decision, &body);
     terms.extend(beginnings);
     terms.sort_unstable();
     terms.dedup();
@@ -225,15 +225,15 @@ pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
 
 /// The words of a decision that count, and the terms of how they begin. What the gateway and the tenant say comes first, so that nobody
 /// who asks can fill the room for it. Numbers come last: most are amounts and places, and take no room from texts.
-fn counted(decision: &StoredDecision, told: &Told<'_>) -> (Vec<String>, HashSet<u64>) {
+fn counted(decision: &StoredDecision, body: &SearchedBody<'_>) -> (Vec<String>, HashSet<u64>) {
     let mut texts: Vec<&str> = vec![decision.reason.as_str()];
-    texts.extend(told.matched_policies.iter().map(String::as_str));
-    texts.extend(told.reason.as_deref());
-    texts.extend(told.environment.as_deref());
+    texts.extend(body.matched_policies.iter().map(String::as_str));
+    texts.extend(body.reason.as_deref());
+    texts.extend(body.environment.as_deref());
     texts.extend([decision.tool.as_str(), decision.action.as_str()]);
-    texts.extend(told.resource.as_deref());
+    texts.extend(body.resource.as_deref());
     let mut numbers = Vec::new();
-    if let Some(parameters) = &told.parameters {
+    if let Some(parameters) = &body.parameters {
         push_texts(parameters, &mut texts, &mut numbers);
     }
     let of_numbers = numbers.into_iter().flat_map(|number| words(&written(number)));

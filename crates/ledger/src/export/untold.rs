@@ -27,7 +27,7 @@ pub(super) struct Untold {
 
 /// What the body of an erasure says: the first and the last entry of each row of them.
 #[derive(Deserialize)]
-struct Told {
+struct ErasureBody {
     seqs: Vec<[u64; 2]>,
 }
 
@@ -47,8 +47,8 @@ impl Untold {
 
     /// Reads the body of an erasure, which tells of what stands before it. One that says nothing tells of nothing.
     pub(super) fn read(&mut self, body: &str, seq: u64) {
-        let told = serde_json::from_str::<Told>(body);
-        for [first, last] in told.into_iter().flat_map(|told| told.seqs) {
+        let erasure = serde_json::from_str::<ErasureBody>(body);
+        for [first, last] in erasure.into_iter().flat_map(|erasure| erasure.seqs) {
             self.tell(first..=last.min(seq - 1));
         }
     }

@@ -1,33 +1,37 @@
-//! What a decision's entry keeps of the parameters, as the tenant has set it.
+//! What a decision's entry records of the parameters, as the tenant has set it.
 
 use crate::ask::Ask;
 use crate::judge::Judgement;
-use model::keeping::escaped;
-use model::{Keeping, Pointer, Settings};
+use model::parameter_recording::escaped;
+use model::{ParameterRecording, Pointer, Settings};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// In an object with fewer members each of them is compared with a path, which takes no longer than to look for the dots of a long one.
 const LOOKED_UP_MIN: usize = 64;
 
-/// Parameters as they are kept.
-pub(crate) struct Kept<'a> {
+/// Parameters as they are recorded.
+pub(crate) struct RecordedParameters<'a> {
     /// A canonical object.
     pub(crate) parameters: Cow<'a, str>,
     /// RFC 6901 pointers to what was taken out, sorted; `null` stands in its place.
     pub(crate) redacted: Vec<String>,
 }
 
-/// What is kept of an ask's parameters; `None` if it is their digest only.
-pub(crate) fn kept<'a>(settings: &Settings, ask: &'a Ask, judgement: &Judgement) -> Option<Kept<'a>> {
+/// What is recorded of an ask's parameters; `None` if it is their digest only.
+pub(crate) fn recorded_parameters<'a>(
+    settings: &Settings,
+    ask: &'a Ask,
+    judgement: &Judgement,
+) -> Option<RecordedParameters<'a>> {
     match settings.parameters {
-        Keeping::Digest => None,
-        Keeping::Clear => Some(Kept {
+        ParameterRecording::Digest => None,
+        ParameterRecording::Clear => Some(RecordedParameters {
             parameters: Cow::Borrowed(&ask.action.parameters),
             redacted: Vec::new(),
         }),
         // What no policy has looked at, or what some could not, may hold more than anybody has named.
-        Keeping::Redacted => redacted(
+        ParameterRecording::Redacted => redacted(
             &ask.action.parameters,
             &settings.redact,
             judgement.redact.as_ref()?,
@@ -36,7 +40,7 @@ pub(crate) fn kept<'a>(settings: &Settings, ask: &'a Ask, judgement: &Judgement)
 }
 
 /// Canonical parameters without what these pointers and these paths of obligations name.
-fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option<Kept<'a>> {
+fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option<RecordedParameters<'a>> {
     let mut parameters: Value = serde_json::from_str(text).ok()?;
     let mut taking = Taking::default();
     for pointer in pointers {
@@ -57,7 +61,7 @@ fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option
     } else {
         Cow::Owned(canon::of(&parameters).ok()?.into_string())
     };
-    Some(Kept { parameters, redacted })
+    Some(RecordedParameters { parameters, redacted })
 }
 
 /// What is taken out of parameters.
@@ -111,8 +115,8 @@ mod tests {
     fn left(text: &str, pointers: &[&str], paths: &[&str]) -> (String, Vec<String>) {
         let pointers: Vec<_> = pointers.iter().map(|text| Pointer::new(*text).unwrap()).collect();
         let paths: Vec<_> = paths.iter().map(ToString::to_string).collect();
-        let kept = redacted(text, &pointers, &paths).unwrap();
-        (kept.parameters.into_owned(), kept.redacted)
+        let recorded = redacted(text, &pointers, &paths).unwrap();
+        (recorded.parameters.into_owned(), recorded.redacted)
     }
 
     #[test]

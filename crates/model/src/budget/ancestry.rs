@@ -1,12 +1,12 @@
-//! Lines of runs: which run started which, so that a child counts against the budgets of those above it.
+//! The ancestry of runs: which run started which, so that a child counts against the budgets of those above it.
 //!
 //! A run that has once named its parent belongs to it, whatever it names later and whether it names one at all: otherwise a
 //! child would get a fresh budget by saying less.
 
 use crate::name::Name;
 
-/// How many runs a line has at most, the run itself among them. What stands above is not looked at.
-pub const LINE_MAX: usize = 16;
+/// How many runs an ancestry has at most, the run itself among them. What stands above is not looked at.
+pub const RUNS_MAX: usize = 16;
 
 /// That one run started another.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -19,25 +19,25 @@ pub struct RunLink {
 
 /// A run and those that started it, the outermost first. `parent_of` says what is known of a run; where that is another parent
 /// than the one `named` now, both count.
-pub fn line<'k>(
+pub fn of<'k>(
     run_id: &Name,
     named: Option<&Name>,
     parent_of: impl Fn(&Name) -> Option<&'k Name>,
 ) -> Vec<Name> {
-    let mut line = vec![run_id.clone()];
+    let mut ancestry = vec![run_id.clone()];
     let mut above: Vec<&Name> = named.into_iter().chain(parent_of(run_id)).collect();
     while let Some(run) = above.pop() {
-        if line.len() == LINE_MAX {
+        if ancestry.len() == RUNS_MAX {
             break;
         }
-        if line.contains(run) {
+        if ancestry.contains(run) {
             continue;
         }
-        line.push(run.clone());
+        ancestry.push(run.clone());
         above.extend(parent_of(run));
     }
-    line.reverse();
-    line
+    ancestry.reverse();
+    ancestry
 }
 
 #[cfg(test)]
@@ -49,32 +49,32 @@ mod tests {
         Name::new(text).unwrap()
     }
 
-    fn line_of(run: &str, named: Option<&str>, known: &[(&str, &str)]) -> Vec<String> {
+    fn ancestry_of(run: &str, named: Option<&str>, known: &[(&str, &str)]) -> Vec<String> {
         let known: HashMap<_, _> = known
             .iter()
             .map(|(run, parent)| (name(run), name(parent)))
             .collect();
-        let line = line(&name(run), named.map(name).as_ref(), |run| known.get(run));
-        line.iter().map(ToString::to_string).collect()
+        let ancestry = of(&name(run), named.map(name).as_ref(), |run| known.get(run));
+        ancestry.iter().map(ToString::to_string).collect()
     }
 
     #[test]
     fn a_run_stands_below_those_that_started_it() {
-        assert_eq!(line_of("a", None, &[]), ["a"]);
-        assert_eq!(line_of("c", Some("b"), &[("b", "a")]), ["a", "b", "c"]);
-        assert_eq!(line_of("c", None, &[("c", "b"), ("b", "a")]), ["a", "b", "c"]);
+        assert_eq!(ancestry_of("a", None, &[]), ["a"]);
+        assert_eq!(ancestry_of("c", Some("b"), &[("b", "a")]), ["a", "b", "c"]);
+        assert_eq!(ancestry_of("c", None, &[("c", "b"), ("b", "a")]), ["a", "b", "c"]);
     }
 
     #[test]
     fn naming_another_parent_adds_one() {
-        assert_eq!(line_of("c", Some("x"), &[("c", "b")]), ["x", "b", "c"]);
+        assert_eq!(ancestry_of("c", Some("x"), &[("c", "b")]), ["x", "b", "c"]);
     }
 
     #[test]
-    fn circles_and_long_lines_end() {
-        assert_eq!(line_of("a", Some("b"), &[("b", "a"), ("a", "b")]), ["b", "a"]);
+    fn circles_and_long_ancestries_end() {
+        assert_eq!(ancestry_of("a", Some("b"), &[("b", "a"), ("a", "b")]), ["b", "a"]);
         let names: Vec<_> = (0..100).map(|number| number.to_string()).collect();
         let known: Vec<_> = names.windows(2).map(|pair| (&*pair[0], &*pair[1])).collect();
-        assert_eq!(line_of("0", None, &known).len(), LINE_MAX);
+        assert_eq!(ancestry_of("0", None, &known).len(), RUNS_MAX);
     }
 }

@@ -1,4 +1,4 @@
-//! What is kept of an ask's parameters, beside their digest.
+//! What is recorded of an ask's parameters, beside their digest.
 
 use crate::tenant::Settings;
 use serde::{Deserialize, Serialize};
@@ -11,10 +11,10 @@ const POINTER_BYTES_MAX: usize = 512;
 /// The most parameters that a tenant can name.
 pub(crate) const POINTERS_MAX: usize = 256;
 
-/// What a tenant's ledger keeps of parameters.
+/// What a tenant's ledger records of parameters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Keeping {
+pub enum ParameterRecording {
     /// The digest of the action that they are part of.
     #[default]
     Digest,
@@ -24,7 +24,7 @@ pub enum Keeping {
     Clear,
 }
 
-impl Keeping {
+impl ParameterRecording {
     #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
     pub(crate) fn is_default(&self) -> bool {
         *self == Self::default()
@@ -108,7 +108,7 @@ pub fn escaped(name: &str) -> Cow<'_, str> {
 impl Settings {
     /// What of the settings contradicts the rest, in words.
     pub fn contradiction(&self) -> Option<String> {
-        if !self.redact.is_empty() && self.parameters != Keeping::Redacted {
+        if !self.redact.is_empty() && self.parameters != ParameterRecording::Redacted {
             let detail = "names parameters, which goes with `parameters` `redacted` only: with `digest` none are kept, and with `clear` all";
             return Some(detail.to_owned());
         }
@@ -175,9 +175,9 @@ mod tests {
     #[test]
     fn parameters_are_named_only_where_that_means_something() {
         let settings = |json: Value| serde_json::from_value::<Settings>(json).unwrap();
-        for keeping in ["digest", "clear"] {
-            let settings = settings(json!({"parameters": keeping, "redact": ["/x"]}));
-            assert!(settings.contradiction().is_some(), "{keeping}");
+        for recording in ["digest", "clear"] {
+            let settings = settings(json!({"parameters": recording, "redact": ["/x"]}));
+            assert!(settings.contradiction().is_some(), "{recording}");
         }
         let fine = settings(json!({"parameters": "redacted", "redact": ["/x"]}));
         assert_eq!(fine.contradiction(), None);
