@@ -264,7 +264,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_counted_is_printed() {
+    fn metrics_that_were_counted_are_rendered() {
         let metrics = Metrics::new();
         metrics.count_decision(ReasonCode::PolicyForbids);
         metrics.count_refusal(Code::RateLimited);

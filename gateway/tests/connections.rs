@@ -517,7 +517,7 @@ async fn a_body_that_comes_after_all_is_answered_wherever_it_was_waited_for() {
 }
 
 #[tokio::test]
-async fn who_asks_and_where_is_said_once() {
+async fn a_header_that_decides_is_refused_if_it_comes_twice() {
     let stage = Stage::set().await;
     let server = Server::of(&stage).await;
     let (token, tenant) = (&stage.agent.token, &stage.tenant);

@@ -538,7 +538,7 @@ async fn whoever_loops_against_an_empty_shared_bucket_costs_the_store_few_leases
 }
 
 #[tokio::test]
-async fn what_was_lent_for_a_caller_that_hung_up_is_there_for_the_next_one() {
+async fn a_lease_for_a_caller_that_hung_up_serves_the_next_ask() {
     let stage = sharing(&Value::Null, &json!({"capacity": 32, "refill_per_second": 0})).await;
     let left = async || {
         let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);

@@ -150,8 +150,8 @@ async fn an_entry_that_is_changed_under_a_running_gateway_is_found_and_nothing_i
 }
 
 #[tokio::test]
-async fn what_an_auditor_finds_is_looked_at_next_until_it_is_right_and_what_one_mistakes_is_not() {
-    let mut scene = Scene::new().await;
+async fn a_range_beyond_the_ledger_makes_no_suspect() {
+    let scene = Scene::new().await;
     let (watch, tenant) = (Arc::clone(&scene.world.gateway.watch), scene.tenancy.id);
     for range in [json!({"to_seq": 99}), json!({"from_seq": 98, "to_seq": 99})] {
         let beyond = scene.verify(&range).await;
@@ -161,6 +161,12 @@ async fn what_an_auditor_finds_is_looked_at_next_until_it_is_right_and_what_one_
         );
         assert_eq!(watch.suspected(tenant), None);
     }
+}
+
+#[tokio::test]
+async fn a_fault_that_an_auditor_found_is_verified_next_until_it_is_mended() {
+    let mut scene = Scene::new().await;
+    let (watch, tenant) = (Arc::clone(&scene.world.gateway.watch), scene.tenancy.id);
     scene
         .hand
         .run("UPDATE audit_events SET body = replace(body, 'allow', 'denyy') WHERE entry = #9")

@@ -547,7 +547,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_is_not_counted_again() {
+    fn a_rule_that_fired_does_not_count_the_same_entries_again() {
         let mut seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
         let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), (2, at(1)), at(3));
         assert_eq!(seen.due(&fired), []);

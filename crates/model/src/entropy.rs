@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_given_away_is_not_kept() {
+    fn random_bytes_that_were_given_out_are_overwritten() {
         let mut supply = Supply {
             bytes: [7; 512],
             used: 0,

@@ -869,7 +869,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_writes_nothing_takes_no_fault() {
+    async fn an_empty_batch_uses_up_no_fault() {
         let plan = Plan::default();
         plan.lock().push_back(Fault::Lose);
         let nothing = Batch::default();

@@ -235,7 +235,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_looks_finds_what_would_be_there_without_it(steps in steps()) {
+        fn a_gathered_log_reads_like_one_that_was_written_at_once(steps in steps()) {
             let mut log = Log::default();
             for step in steps {
                 match step {

@@ -625,7 +625,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_seen_is_forgotten() {
+    fn the_usual_time_of_asks_is_unknown_when_the_last_one_is_long_ago() {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
         assert_eq!(room.usual(now), None);

@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_could_be_read_in_two_ways_is_none() {
+    fn an_ask_that_could_be_read_in_two_ways_is_not_plain() {
         for headers in [
             "",
             "Transfer-Encoding: chunked\r\n",

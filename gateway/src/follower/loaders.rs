@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_waited_longest_comes_first() {
+    fn the_tenants_that_waited_longest_are_loaded_first() {
         let mut others = waiting(1..=200, false);
         others.reverse();
         let loads = numbers(&next(others, busy(0, 0)));

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_for_something_is_woken() {
+    async fn a_waiting_sequencer_is_woken_by_a_push_and_its_end_closes_the_queue() {
         let (entrance, mut exit) = queue(8);
         let waiter = tokio::spawn(async move { exit.next().await });
         tokio::task::yield_now().await;

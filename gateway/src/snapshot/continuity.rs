@@ -154,7 +154,7 @@ mod tests {
     const OTHER: TenantId = TenantId::from_bytes([2; 16]);
 
     #[test]
-    fn of_the_ends_of_a_chain_the_last_is_compared() {
+    fn the_last_noted_end_of_a_chain_is_compared_with_the_store() {
         let continuity = Continuity::new(true);
         let end = |seq, byte: u8| Head {
             seq,

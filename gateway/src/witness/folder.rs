@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_kept_is_there_for_the_next_process_and_for_nobody_else() {
+    fn a_witness_folder_is_read_by_the_next_process_and_by_one_at_a_time() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a/witness");
         let folder = Folder::open(&path).unwrap();

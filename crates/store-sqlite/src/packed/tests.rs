@@ -44,7 +44,7 @@ fn what_is_packed_is_the_same_bytes_when_it_is_read() {
 
 /// What is stored today is read by every later version: this is how one body is stored, byte by byte.
 #[test]
-fn what_was_stored_is_still_read() {
+fn a_packed_body_of_the_first_version_is_still_read() {
     let stored = [
         // The form, `{"action":` and a string that has no number.
         "01 0a01 22 73656e64 22",

@@ -42,7 +42,7 @@ impl Open {
 }
 
 #[tokio::test]
-async fn whoever_commits_next_does_it() {
+async fn an_errand_is_done_by_the_next_commit() {
     let mut open = Open::new().await;
     let errander = open.errander.clone();
     // A machine that is busy elsewhere can take so long in between that no commit is expected any more.
@@ -58,7 +58,7 @@ async fn whoever_commits_next_does_it() {
 }
 
 #[tokio::test]
-async fn where_nobody_commits_somebody_else_does_it() {
+async fn an_errand_is_done_without_a_commit_after_a_while() {
     let mut open = Open::new().await;
     for _ in 0..2 {
         let done_by = open.errander.in_turn(|_| thread::current().id()).await.unwrap();
@@ -69,7 +69,7 @@ async fn where_nobody_commits_somebody_else_does_it() {
 }
 
 #[tokio::test]
-async fn what_nobody_waits_for_any_more_is_not_done() {
+async fn an_errand_whose_owner_gave_up_is_not_done() {
     let mut open = Open::new().await;
     let is_done = Arc::new(AtomicBool::new(false));
     let mark = Arc::clone(&is_done);
