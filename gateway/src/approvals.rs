@@ -227,7 +227,7 @@ pub async fn show(
         bell.ticket(reader.tenant)
     };
     // Whoever waits for people keeps nobody from reading.
-    let mut permit = gateway.reads.place(reader.party()).await?;
+    let mut permit = gateway.reads.acquire(reader.fairness_key()).await?;
     loop {
         let rung = ticket.as_ref().map(Ticket::rung);
         credential.check(&gateway)?;
@@ -240,7 +240,7 @@ pub async fn show(
             Some(rung) if waits && !bell.is_closed() => rung.until(end).await,
             _ => return Ok(Json(Shown::of(approval, now))),
         }
-        permit = gateway.reads.place_for_part(reader.party()).await;
+        permit = gateway.reads.acquire_for_part(reader.fairness_key()).await;
     }
 }
 

@@ -8,7 +8,7 @@
 //! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks
 //! may use is not done here, however little it matters when.
 
-use crate::line::{Line, Permit};
+use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::sequencer::Press;
 use model::TenantId;
 use std::io;
@@ -88,8 +88,8 @@ impl Behind {
 pub struct Breaks<'g> {
     /// Who knows whether somebody asks; nobody, where the work is somebody's who waits for it.
     press: Option<&'g Press>,
-    /// The line in which such work stands again and again, and of which tenant it is; none, where there are no others.
-    line: Option<(&'g Line, TenantId)>,
+    /// What such work acquires again for each part, and of which tenant it is; none, where there are no others.
+    semaphore: Option<(&'g FairSemaphore, TenantId)>,
     /// When the last break ended.
     worked_since: Instant,
 }
@@ -99,15 +99,15 @@ impl<'g> Breaks<'g> {
     pub fn short() -> Self {
         Self {
             press: None,
-            line: None,
+            semaphore: None,
             worked_since: Instant::now(),
         }
     }
 
     /// For work that somebody waits for, where many may have such work done: a page of one tenant's, then a page of another's.
-    pub fn in_line(line: &'g Line, tenant: TenantId) -> Self {
+    pub fn in_line(semaphore: &'g FairSemaphore, tenant: TenantId) -> Self {
         Self {
-            line: Some((line, tenant)),
+            semaphore: Some((semaphore, tenant)),
             ..Self::short()
         }
     }
@@ -116,15 +116,15 @@ impl<'g> Breaks<'g> {
     pub fn long(press: &'g Press) -> Self {
         Self {
             press: Some(press),
-            line: None,
+            semaphore: None,
             worked_since: Instant::now(),
         }
     }
 
     /// The place for the next page, to be kept until that is done.
     pub async fn place(&self) -> Option<Permit> {
-        let (line, tenant) = self.line?;
-        Some(line.place_for_part(tenant).await)
+        let (semaphore, tenant) = self.semaphore?;
+        Some(semaphore.acquire_for_part(tenant).await)
     }
 
     /// How many rows to read at once: reading has no breaks.

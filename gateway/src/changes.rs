@@ -274,7 +274,7 @@ impl Gateway {
         tenant: TenantId,
         draft: impl FnOnce(&Directory) -> Result<Directory, Refusal>,
     ) -> Result<Drafted, Refusal> {
-        let permit = self.drafts.place(tenant).await?;
+        let permit = self.drafts.acquire(tenant).await?;
         // One snapshot for all of it: base policies that came into force meanwhile are no part of what is drafted.
         let snapshot = self.snapshot.load_full();
         let tenant = Arc::clone(crate::gateway::tenant(&snapshot, tenant)?);

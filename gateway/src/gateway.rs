@@ -10,19 +10,19 @@ use crate::connections;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
+use crate::fair_semaphore::FairSemaphore;
 use crate::follower::Follower;
 use crate::http::arrivals::Arrivals;
 use crate::http::{Code, LongBodies, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
-use crate::line::Line;
 use crate::live::Live;
-use crate::look::Look;
 use crate::metrics::Metrics;
 use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::Retention;
 use crate::replays::Replays;
 use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
+use crate::single_flight::SingleFlight;
 use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::watch::Watch;
@@ -163,18 +163,18 @@ pub struct Gateway {
     pub changing: Turns,
     /// The long bodies with policies that are not answered yet.
     pub long_bodies: LongBodies,
-    /// The line before work on drafts of policies.
-    pub drafts: Line,
-    /// The line before searches for what is permitted.
-    pub searches: Line,
-    /// The line of those who read a ledger in chunks, to verify it or to have it in a file.
-    pub readings: Line,
-    /// The line before the readers of the store, of those who want a page or a single thing.
-    pub reads: Line,
+    /// Acquired before work on drafts of policies.
+    pub drafts: FairSemaphore,
+    /// Acquired before searches for what is permitted.
+    pub searches: FairSemaphore,
+    /// Acquired for each chunk of a ledger, by those who verify it or have it in a file.
+    pub readings: FairSemaphore,
+    /// Acquired before a page or a single thing is read from the store.
+    pub reads: FairSemaphore,
     /// Whether the store can be read.
-    pub readable: Look<Result<(), Refusal>>,
+    pub readable: SingleFlight<Result<(), Refusal>>,
     /// How large the database is, if that can be told.
-    pub size: Look<Option<u64>>,
+    pub size: SingleFlight<Option<u64>>,
     /// The places for those who judge recorded decisions again.
     pub policy_replays: Arc<tokio::sync::Semaphore>,
     /// The tenants that have one of them.

@@ -31,7 +31,7 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str,
         let entries = store.entries(TenantId::SYSTEM, 1, 1).await;
         entries.map(drop).map_err(Refusal::from)
     };
-    let read = tokio::time::timeout(READ_TIME_MAX, gateway.readable.at(read));
+    let read = tokio::time::timeout(READ_TIME_MAX, gateway.readable.run(read));
     read.await.map_err(|_| Refusal::ledger_unavailable())??;
     gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {
@@ -46,7 +46,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     // Metrics are wanted most when the database is in trouble: the last known size will do then.
     let store = Arc::clone(&gateway.store);
     let size = async move { store.size_bytes().await.ok() };
-    if let Some(bytes) = gateway.size.at(size).await {
+    if let Some(bytes) = gateway.size.run(size).await {
         gateway.metrics.set_database_bytes(bytes);
     }
     gateway.metrics.set_search_behind(gateway.indexing.behind());

@@ -1,9 +1,9 @@
 //! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the line that they stand in with all who read the store.
 
+use crate::fair_semaphore::Permit;
+use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Refusal, TenantCaller};
-use crate::line::Permit;
-use crate::party::Party;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::middleware::Next;
@@ -60,7 +60,7 @@ pub async fn stand_in_line(
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let permit = gateway.reads.place(credential.reader().party()).await?;
+    let permit = gateway.reads.acquire(credential.reader().fairness_key()).await?;
     // The line may have taken a while: it is looked at what is in force now.
     credential.check(&gateway)?;
     in_place(permit, next.run(request)).await
@@ -107,10 +107,10 @@ impl From<&TenantCaller> for Reader {
 
 impl Reader {
     /// Who shares the places for readers.
-    pub const fn party(self) -> Party {
+    pub const fn fairness_key(self) -> FairnessKey {
         match self.agent {
-            Some(_) => Party::agents_of(self.tenant),
-            None => Party::people_of(self.tenant),
+            Some(_) => FairnessKey::agents_of(self.tenant),
+            None => FairnessKey::people_of(self.tenant),
         }
     }
 }

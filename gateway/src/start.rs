@@ -10,14 +10,13 @@ use crate::changes::Turns;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
+use crate::fair_semaphore::FairSemaphore;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
 use crate::http::{LongBodies, Nonces, SignIns};
 use crate::jobs;
 use crate::limits::Limits;
-use crate::line::Line;
 use crate::live::Live;
-use crate::look::Look;
 use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::policies::one_each::OneEach;
@@ -25,6 +24,7 @@ use crate::records::erase::retention::{self, Retention};
 use crate::replays::Replays;
 use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
+use crate::single_flight::SingleFlight;
 use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::uptime::Uptime;
@@ -170,9 +170,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         follower,
         behind: Arc::new(Behind::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
-        reads: Line::of_reads(store.readers()),
-        readable: Look::none(),
-        size: Look::none(),
+        reads: FairSemaphore::for_reads(store.readers()),
+        readable: SingleFlight::idle(),
+        size: SingleFlight::idle(),
         store,
         replays,
         sign_ins: SignIns::default(),
@@ -186,9 +186,9 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         watch,
         metrics,
         changing: Turns::default(),
-        drafts: Line::of_drafts(),
-        searches: Line::of_searches(),
-        readings: Line::of_readings(),
+        drafts: FairSemaphore::for_drafts(),
+        searches: FairSemaphore::for_searches(),
+        readings: FairSemaphore::for_readings(),
         policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
         policy_replays_of: OneEach::default(),
         comparisons_of: OneEach::default(),

@@ -4,9 +4,9 @@
 //! given, whatever they will be. Of what nobody has registered nothing is found. Limits and budgets are not looked at, and nothing is recorded.
 
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
+use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
 use crate::http::{CanonicalBody, Code, Json, Refusal};
-use crate::line::Permit;
 use crate::reader::Credential;
 use axum::extract::State;
 use canon::{Canonical, Digest};
@@ -131,7 +131,10 @@ async fn search(
     if let Credential::Agent(caller) = credential {
         gateway.pass_buckets(caller).await?;
     }
-    let permit = gateway.searches.place(credential.reader().party()).await?;
+    let permit = gateway
+        .searches
+        .acquire(credential.reader().fairness_key())
+        .await?;
     // The body and the line may have taken a while: it is looked at what is in force now.
     let as_of = gateway.snapshot.as_of(id);
     credential.check(gateway)?;

@@ -7,8 +7,8 @@
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};
+use crate::fairness_key::FairnessKey;
 use crate::locks::lock;
-use crate::party::Party;
 use axum::http::{HeaderValue, header};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -24,15 +24,15 @@ pub struct Arrivals(Arc<Mutex<Room>>);
 struct Room {
     bytes_max: usize,
     taken: usize,
-    /// How many bytes each party has, and whoever is of none. Who has none is not here.
-    parties: HashMap<Option<Party>, usize>,
+    /// How many bytes those of each key have, and those without a key. Who has none is not here.
+    shares: HashMap<Option<FairnessKey>, usize>,
 }
 
 /// The room of one body. It is given back when it is dropped.
 #[must_use = "room is had as long as it is held"]
 pub struct Taken {
     arrivals: Arrivals,
-    party: Option<Party>,
+    key: Option<FairnessKey>,
     bytes: usize,
 }
 
@@ -43,14 +43,14 @@ impl Arrivals {
         Self(Arc::new(Mutex::new(Room {
             bytes_max: LARGEST_MAX.saturating_mul(largest),
             taken: 0,
-            parties: HashMap::new(),
+            shares: HashMap::new(),
         })))
     }
 
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
-    pub(super) fn enter(&self, party: Option<Party>, bytes: usize) -> Result<Taken, Refusal> {
+    pub(super) fn enter(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
         let mut room = self.lock();
-        if !room.has(party, bytes) {
+        if !room.has(key, bytes) {
             let refusal = Refusal::new(
                 Code::Overloaded,
                 "too many bodies are on their way; try again later",
@@ -58,10 +58,10 @@ impl Arrivals {
             return Err(refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")));
         }
         room.taken += bytes;
-        *room.parties.entry(party).or_default() += bytes;
+        *room.shares.entry(key).or_default() += bytes;
         Ok(Taken {
             arrivals: self.clone(),
-            party,
+            key,
             bytes,
         })
     }
@@ -72,11 +72,11 @@ impl Arrivals {
 }
 
 impl Room {
-    /// Whether this party may have so many bytes more. It leaves at least as many as it then has.
-    fn has(&self, party: Option<Party>, bytes: usize) -> bool {
-        let of_party = self.parties.get(&party).copied().unwrap_or_default();
+    /// Whether those of this key may have so many bytes more. That leaves at least as many as they then have.
+    fn has(&self, key: Option<FairnessKey>, bytes: usize) -> bool {
+        let share = self.shares.get(&key).copied().unwrap_or_default();
         let left = self.bytes_max - self.taken;
-        bytes <= left.saturating_sub(of_party)
+        bytes <= left.saturating_sub(share)
     }
 }
 
@@ -84,10 +84,10 @@ impl Drop for Taken {
     fn drop(&mut self) {
         let mut room = self.arrivals.lock();
         room.taken -= self.bytes;
-        if let Some(of_party) = room.parties.get_mut(&self.party) {
-            *of_party -= self.bytes;
-            if *of_party == 0 {
-                room.parties.remove(&self.party);
+        if let Some(share) = room.shares.get_mut(&self.key) {
+            *share -= self.bytes;
+            if *share == 0 {
+                room.shares.remove(&self.key);
             }
         }
     }
@@ -98,13 +98,13 @@ mod tests {
     use super::*;
     use model::TenantId;
 
-    const A: Option<Party> = Some(Party::agents_of(TenantId::from_bytes([1; 16])));
+    const A: Option<FairnessKey> = Some(FairnessKey::agents_of(TenantId::from_bytes([1; 16])));
     /// Who has to stop them.
-    const B: Option<Party> = Some(Party::people_of(TenantId::from_bytes([1; 16])));
+    const B: Option<FairnessKey> = Some(FairnessKey::people_of(TenantId::from_bytes([1; 16])));
 
-    /// Takes as much as this party gets, in bodies of this length.
-    fn fill(arrivals: &Arrivals, party: Option<Party>, bytes: usize) -> Vec<Taken> {
-        std::iter::from_fn(|| arrivals.enter(party, bytes).ok()).collect()
+    /// Takes as much as those of this key get, in bodies of this length.
+    fn fill(arrivals: &Arrivals, key: Option<FairnessKey>, bytes: usize) -> Vec<Taken> {
+        std::iter::from_fn(|| arrivals.enter(key, bytes).ok()).collect()
     }
 
     #[test]
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(of_none.len(), 2);
         drop((of_a, of_b, of_none));
         let room = arrivals.lock();
-        assert_eq!((room.taken, room.parties.len()), (0, 0));
+        assert_eq!((room.taken, room.shares.len()), (0, 0));
     }
 
     #[test]

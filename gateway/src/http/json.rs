@@ -8,8 +8,8 @@ use super::arrivals::Arrivals;
 use super::caller::{AgentCaller, TenantCaller};
 use super::messagepack;
 use super::refusal::{Code, Refusal};
+use crate::fairness_key::FairnessKey;
 use crate::gateway::{Gateway, Options};
-use crate::party::Party;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{FromRequest, Request};
 use axum::http::{Extensions, HeaderMap, HeaderValue, StatusCode, header};
@@ -42,7 +42,7 @@ pub struct Bounds<'g> {
     /// Where there is room for those that are on their way.
     arrivals: &'g Arrivals,
     /// For which tenant they are sent, if that is known.
-    party: Option<Party>,
+    fairness_key: Option<FairnessKey>,
 }
 
 /// When the head of a request had come. It goes with one whose body was waited for before anybody asked for it.
@@ -57,7 +57,7 @@ impl<'g> Bounds<'g> {
             time_max: options.body_time_max,
             waited: Duration::ZERO,
             arrivals: &options.arrivals,
-            party: None,
+            fairness_key: None,
         }
     }
 
@@ -65,7 +65,7 @@ impl<'g> Bounds<'g> {
     #[must_use]
     pub const fn of_agents_of(self, tenant: TenantId) -> Self {
         Self {
-            party: Some(Party::agents_of(tenant)),
+            fairness_key: Some(FairnessKey::agents_of(tenant)),
             ..self
         }
     }
@@ -75,7 +75,7 @@ impl<'g> Bounds<'g> {
         let head_at = extensions.get::<HeadAt>();
         Self {
             waited: head_at.map_or(self.waited, |HeadAt(at)| at.elapsed()),
-            party: self.party.or_else(|| party(extensions)),
+            fairness_key: self.fairness_key.or_else(|| fairness_key(extensions)),
             ..self
         }
     }
@@ -89,11 +89,11 @@ impl<'g> Bounds<'g> {
 }
 
 /// Of whom a request is that was let in, if it is for a tenant.
-fn party(extensions: &Extensions) -> Option<Party> {
+fn fairness_key(extensions: &Extensions) -> Option<FairnessKey> {
     let agents = extensions.get::<AgentCaller>();
-    let agents = agents.map(|caller| Party::agents_of(caller.tenant));
+    let agents = agents.map(|caller| FairnessKey::agents_of(caller.tenant));
     let people = || extensions.get::<TenantCaller>();
-    agents.or_else(|| people().map(|caller| Party::people_of(caller.tenant)))
+    agents.or_else(|| people().map(|caller| FairnessKey::people_of(caller.tenant)))
 }
 
 /// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for one account would be
@@ -261,7 +261,7 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -
         time_max,
         waited,
         arrivals,
-        party,
+        fairness_key,
     } = bounds;
     let announced = headers
         .get(header::CONTENT_LENGTH)
@@ -281,7 +281,7 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -
     if let Some(read) = come {
         return read;
     }
-    let _room = arrivals.enter(party, announced.unwrap_or(bytes_max))?;
+    let _room = arrivals.enter(fairness_key, announced.unwrap_or(bytes_max))?;
     tokio::time::timeout(time_max.saturating_sub(waited), read)
         .await
         .map_err(|_| late(time_max))?

@@ -55,7 +55,7 @@ async fn warnings(
         return Ok(json!(set.warnings()));
     }
     // It takes a core like a draft, so it takes a place like one; the set is compiled already, so it waits as long as it takes.
-    let permit = gateway.drafts.place_for_part(tenant).await;
+    let permit = gateway.drafts.acquire_for_part(tenant).await;
     off_the_workers(move || {
         let short = short_of_people(&set, &directory);
         drop(permit);
@@ -86,7 +86,7 @@ pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<Box<RawValue>>, Refusal> {
-    let permit = gateway.drafts.place(caller.tenant).await?;
+    let permit = gateway.drafts.acquire(caller.tenant).await?;
     let tenant = read(&gateway, &caller)?;
     let work = tokio::task::spawn_blocking(move || {
         let schema = written(&tenant.directory);

@@ -126,9 +126,9 @@ impl Gateway {
         // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on, however long it waits.
         let id = tenant.directory.tenant.id;
         let permit = if *has_begun {
-            self.drafts.place_for_part(id).await
+            self.drafts.acquire_for_part(id).await
         } else {
-            self.drafts.place(id).await?
+            self.drafts.acquire(id).await?
         };
         *has_begun = true;
         let work = tokio::task::spawn_blocking(move || {

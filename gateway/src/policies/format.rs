@@ -2,9 +2,9 @@
 //!
 //! It is done on a thread of its own, because it takes more stack than the threads have that answer requests.
 
+use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
-use crate::line::Permit;
 use axum::Extension;
 use axum::extract::State;
 use policy::{Diagnostics, FORMAT_STACK_BYTES};
@@ -32,7 +32,7 @@ pub async fn format(
     Extension(caller): Extension<TenantCaller>,
     SetJson(text, _room): SetJson<Text>,
 ) -> Result<Json<Formatted>, Refusal> {
-    let permit = gateway.drafts.place(caller.tenant).await?;
+    let permit = gateway.drafts.acquire(caller.tenant).await?;
     match laid_out(text, permit).await? {
         Ok(cedar) => Ok(Json(Formatted { cedar })),
         Err(diagnostics) => Err(Refusal::new(Code::PolicyInvalid, "the text cannot be laid out")

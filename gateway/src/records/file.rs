@@ -7,9 +7,9 @@ use super::anchor::anchor;
 use super::decision_body::is_decision;
 use super::line::Readable;
 use super::tree::{self, Signed};
+use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};
-use crate::line::Permit;
 use ledger::Tip;
 use ledger::export::{write_answer_line, write_end_line, write_start_line};
 use model::TenantId;
@@ -87,7 +87,7 @@ impl Stretch {
 
     /// The place for the next entries, to be kept until they are written: nobody makes many files at once at the cost of those who ask.
     pub(super) async fn place(&self) -> Permit {
-        self.gateway.readings.place_for_part(self.tenant).await
+        self.gateway.readings.acquire_for_part(self.tenant).await
     }
 
     /// The next entries with what stands at their places.

@@ -130,7 +130,7 @@ async fn what_takes_a_core_for_a_while_waits_for_the_drafts_before_it() {
         ("POST", "/try", json!({"asks": [ask]})),
         ("POST", "/validate", json!({"policies": []})),
     ] {
-        let place = desk.gateway.drafts.place(desk.tenant).await.unwrap();
+        let place = desk.gateway.drafts.acquire(desk.tenant).await.unwrap();
         let mut working = pin!(desk.edit(method, path, &body));
         let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
         assert!(early.is_err(), "{path} does not wait");

@@ -88,7 +88,7 @@ async fn a_reload_that_comes_between_is_no_difference() {
     let editor = key(&stage, &stage.tenant.to_string(), "policy_editor").await;
     let desk = Desk { stage, editor };
     desk.put("issues", NO_ISSUES).await.expect(201);
-    let place = desk.gateway.drafts.place(desk.tenant).await.unwrap();
+    let place = desk.gateway.drafts.acquire(desk.tenant).await.unwrap();
     let mut working = pin!(desk.diff(NO_ISSUES));
     let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
     assert!(early.is_err(), "it does not wait for its turn");
@@ -117,8 +117,8 @@ async fn what_takes_long_is_not_told_to_a_key_that_was_deleted_meanwhile() {
         let key = json!({"name": role, "role": role, "tenant": desk.tenant});
         let key = desk.post("/v1/keys", &desk.operator, &key).await.expect(201);
         let (id, secret) = (text(&key["id"]), text(&key["key"]));
-        let drafts = desk.gateway.drafts.place(desk.tenant).await.unwrap();
-        let readings = desk.gateway.readings.place_for_part(desk.tenant).await;
+        let drafts = desk.gateway.drafts.acquire(desk.tenant).await.unwrap();
+        let readings = desk.gateway.readings.acquire_for_part(desk.tenant).await;
         let mut working = pin!(desk.post(path, &secret, &body));
         let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
         assert!(early.is_err(), "{path} does not wait for its turn");

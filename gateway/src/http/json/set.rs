@@ -4,10 +4,10 @@
 //! takes room until it is answered, of the room that all of them have together.
 
 use super::{Bounds, Format, SET_BYTES_MAX, bytes};
+use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
 use crate::http::arrivals::{Arrivals, Taken};
 use crate::http::refusal::{Code, Refusal};
-use crate::party::Party;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, header};
 use canon::{Integers, Limits};
@@ -34,8 +34,8 @@ impl LongBodies {
         }
     }
 
-    fn enter(&self, party: Option<Party>, bytes: usize) -> Result<Taken, Refusal> {
-        self.room.enter(party, bytes).map_err(|_| {
+    fn enter(&self, fairness_key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
+        self.room.enter(fairness_key, bytes).map_err(|_| {
             let detail = "too many long bodies with policies are not answered yet; try again later";
             Refusal::new(Code::Overloaded, detail)
                 .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
@@ -66,7 +66,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson
         if bytes.len() <= SHORT_BYTES_MAX {
             return Ok(Self(read(format, &bytes, limits)?, None));
         }
-        let room = gateway.long_bodies.enter(bounds.party, bytes.len())?;
+        let room = gateway.long_bodies.enter(bounds.fairness_key, bytes.len())?;
         let turn = gateway.long_bodies.turn().await;
         // The turn and the room are held also when nobody waits for it any more.
         let reading = tokio::task::spawn_blocking(move || {

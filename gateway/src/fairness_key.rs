@@ -1,17 +1,17 @@
-//! Whom a share is given to, where tenants have shares of something: the people of a tenant, or its agents.
+//! The key by which shares are given, where tenants have shares of something: one for the people of a tenant, one for its agents.
 //!
-//! They have one each, because it is people who stop an agent that takes all there is.
+//! They have a share each, because it is people who stop an agent that takes all there is.
 
 use model::TenantId;
 
-/// Those who have a share together.
+/// Says who have a share together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Party {
+pub struct FairnessKey {
     tenant: TenantId,
     are_agents: bool,
 }
 
-impl Party {
+impl FairnessKey {
     /// The agents of this tenant.
     pub const fn agents_of(tenant: TenantId) -> Self {
         Self {
@@ -30,7 +30,7 @@ impl Party {
 }
 
 /// Where no agent comes, or nobody who could stop one.
-impl From<TenantId> for Party {
+impl From<TenantId> for FairnessKey {
     fn from(tenant: TenantId) -> Self {
         Self::people_of(tenant)
     }

@@ -1,16 +1,17 @@
-//! Lines before what many may want at once.
+//! A semaphore of which each tenant has a share, before what many may want at once.
 //!
 //! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or compiled as candidates before they
 //! are anybody's, what policies can speak of, searches for what is permitted, and ledgers that are read whole. One is worked on at a time, because
-//! the other cores are for those who ask. Of each tenant one at most stands in line, so that whoever has many does not stand before everybody else.
+//! the other cores are for those who ask. Of each tenant one at most waits for that, and its others wait behind that one, so that
+//! whoever has many does not stand before everybody else.
 //!
 //! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that there are readers left for what asks
-//! look up. Of each tenant as many stand in line, so whoever is alone has all of these places, and whoever comes later is behind one turn of another. Its
+//! look up. The share of each tenant is as many, so whoever is alone has all of these places, and whoever comes later is behind one turn of another. Its
 //! agents and its people are as two tenants there: who has to stop an agent does not wait behind it.
 
+use crate::fairness_key::FairnessKey;
 use crate::http::{Code, Refusal};
 use crate::locks::lock;
-use crate::party::Party;
 use axum::http::{HeaderValue, header};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -28,64 +29,64 @@ const READERS_LEFT: usize = 2;
 /// When to ask again that was told that there are others, in seconds.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
-/// A line, and the places that it leads to.
+/// A semaphore, and the share that each tenant has of it.
 #[derive(Debug)]
-pub struct Line {
-    places: Arc<Semaphore>,
-    /// How many places there are, and how many of a tenant stand in line or have one.
+pub struct FairSemaphore {
+    permits: Arc<Semaphore>,
+    /// How many permits there are, and how many of a tenant have one or wait for one of them.
     at_once: usize,
-    /// How many of a tenant wait.
+    /// How many of a tenant wait to be among those.
     waiting_max: usize,
-    /// Who of a party may stand in line, and who may wait for that. A party is here from its first time on.
-    parties: Mutex<HashMap<Party, OfParty>>,
+    /// Who of a share may wait for a permit or have one, and who may wait for that. A share is here from its first use on.
+    shares: Mutex<HashMap<FairnessKey, Share>>,
     wait_max: Duration,
-    /// What is told to whom the line is too long.
+    /// What is told to whoever finds too many before it.
     busy: &'static str,
 }
 
 #[derive(Debug, Clone)]
-struct OfParty {
-    in_line: Arc<Semaphore>,
+struct Share {
+    permits: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
 }
 
-/// The right to a place, and to stand in line for it, until it is dropped.
+/// A permit of the semaphore, and its part of the share, until it is dropped.
 #[derive(Debug)]
 pub struct Permit {
-    _of_party: OwnedSemaphorePermit,
+    _of_share: OwnedSemaphorePermit,
     _of_all: OwnedSemaphorePermit,
 }
 
-impl Line {
-    /// A line for drafts of policies.
-    pub fn of_drafts() -> Self {
+impl FairSemaphore {
+    /// For drafts of policies.
+    pub fn for_drafts() -> Self {
         Self::waiting(
             WAIT_MAX,
             "this gateway works on other drafts of policies; try again when they are done",
         )
     }
 
-    /// A line for searches.
-    pub fn of_searches() -> Self {
+    /// For searches.
+    pub fn for_searches() -> Self {
         Self::waiting(
             WAIT_MAX,
             "this gateway works on other searches; try again when they are done",
         )
     }
 
-    /// A line for those who verify, export and take evidence.
-    pub fn of_readings() -> Self {
+    /// For those who verify, export and take evidence.
+    pub fn for_readings() -> Self {
         Self::waiting(
             WAIT_MAX,
             "this gateway reads other ledgers; try again when they are done",
         )
     }
 
-    /// A line for those who read something of a store with so many readers.
-    pub fn of_reads(readers: usize) -> Self {
+    /// For those who read something of a store with so many readers.
+    pub fn for_reads(readers: usize) -> Self {
         let at_once = readers.saturating_sub(READERS_LEFT).max(1);
         Self {
-            places: Arc::new(Semaphore::new(at_once)),
+            permits: Arc::new(Semaphore::new(at_once)),
             at_once,
             waiting_max: READS_WAITING_MAX,
             ..Self::waiting(
@@ -97,55 +98,58 @@ impl Line {
 
     fn waiting(wait_max: Duration, busy: &'static str) -> Self {
         Self {
-            places: Arc::new(Semaphore::new(1)),
+            permits: Arc::new(Semaphore::new(1)),
             at_once: 1,
             waiting_max: WAITING_MAX,
-            parties: Mutex::default(),
+            shares: Mutex::default(),
             wait_max,
             busy,
         }
     }
 
-    /// A place, to be kept until the work is done, also if nobody waits for it any more.
-    pub async fn place(&self, party: impl Into<Party>) -> Result<Permit, Refusal> {
-        let OfParty { in_line, waiting } = self.of_party(party.into());
-        let _waiting = waiting.try_acquire_owned().map_err(|_| self.too_long())?;
+    /// A permit, to be kept until the work is done, also if nobody waits for it any more.
+    pub async fn acquire(&self, key: impl Into<FairnessKey>) -> Result<Permit, Refusal> {
+        let Share { permits, waiting } = self.share_of(key.into());
+        let _waiting = waiting.try_acquire_owned().map_err(|_| self.too_many())?;
         let permit = async {
             Permit {
-                _of_party: acquire(in_line).await,
-                _of_all: acquire(Arc::clone(&self.places)).await,
+                _of_share: acquire_owned(permits).await,
+                _of_all: acquire_owned(Arc::clone(&self.permits)).await,
             }
         };
         tokio::time::timeout(self.wait_max, permit)
             .await
-            .map_err(|_| self.too_long())
+            .map_err(|_| self.too_many())
     }
 
-    /// A place for the next part of work that has begun, for which it waits as long as it takes. It gives the place back after each part.
-    pub async fn place_for_part(&self, party: impl Into<Party>) -> Permit {
-        let OfParty { in_line, .. } = self.of_party(party.into());
+    /// A permit for the next part of work that has begun, for which it waits as long as it takes. It gives the permit back after each part.
+    pub async fn acquire_for_part(&self, key: impl Into<FairnessKey>) -> Permit {
+        let Share { permits, .. } = self.share_of(key.into());
         Permit {
-            _of_party: acquire(in_line).await,
-            _of_all: acquire(Arc::clone(&self.places)).await,
+            _of_share: acquire_owned(permits).await,
+            _of_all: acquire_owned(Arc::clone(&self.permits)).await,
         }
     }
 
-    fn of_party(&self, party: Party) -> OfParty {
-        let mut parties = lock(&self.parties);
-        let of_party = parties.entry(party).or_insert_with(|| OfParty {
-            in_line: Arc::new(Semaphore::new(self.at_once)),
+    fn share_of(&self, key: FairnessKey) -> Share {
+        let mut shares = lock(&self.shares);
+        let share = shares.entry(key).or_insert_with(|| Share {
+            permits: Arc::new(Semaphore::new(self.at_once)),
             waiting: Arc::new(Semaphore::new(self.waiting_max)),
         });
-        of_party.clone()
+        share.clone()
     }
 
-    fn too_long(&self) -> Refusal {
+    fn too_many(&self) -> Refusal {
         Refusal::new(Code::Overloaded, self.busy).with_header(header::RETRY_AFTER, RETRY_AFTER)
     }
 }
 
-async fn acquire(line: Arc<Semaphore>) -> OwnedSemaphorePermit {
-    line.acquire_owned().await.expect("the semaphore is never closed")
+async fn acquire_owned(semaphore: Arc<Semaphore>) -> OwnedSemaphorePermit {
+    semaphore
+        .acquire_owned()
+        .await
+        .expect("the semaphore is never closed")
 }
 
 #[cfg(test)]
@@ -159,27 +163,27 @@ mod tests {
 
     #[tokio::test]
     async fn a_draft_waits_for_the_one_before_it_and_not_for_ever() {
-        let drafts = Line::waiting(Duration::ZERO, "busy");
-        let place = drafts.place(ONE).await.unwrap();
+        let drafts = FairSemaphore::waiting(Duration::ZERO, "busy");
+        let place = drafts.acquire(ONE).await.unwrap();
         for tenant in [ONE, OTHER] {
-            assert_eq!(drafts.place(tenant).await.unwrap_err().code(), Code::Overloaded);
+            assert_eq!(drafts.acquire(tenant).await.unwrap_err().code(), Code::Overloaded);
         }
         drop(place);
-        drop(drafts.place(OTHER).await.unwrap());
+        drop(drafts.acquire(OTHER).await.unwrap());
     }
 
     #[tokio::test]
-    async fn many_drafts_of_one_tenant_are_one_in_line() {
-        let drafts = Line::of_drafts();
-        let first = drafts.place(ONE).await.unwrap();
-        let (second, third) = (drafts.place(ONE), drafts.place(ONE));
-        let other = drafts.place(OTHER);
+    async fn many_drafts_of_one_tenant_wait_as_one() {
+        let drafts = FairSemaphore::for_drafts();
+        let first = drafts.acquire(ONE).await.unwrap();
+        let (second, third) = (drafts.acquire(ONE), drafts.acquire(ONE));
+        let other = drafts.acquire(OTHER);
         let (mut second, mut third, mut other) = (pin!(second), pin!(third), pin!(other));
         assert!(now(second.as_mut()).await.is_none());
         assert!(now(third.as_mut()).await.is_none());
         assert!(now(other.as_mut()).await.is_none());
         drop(first);
-        // The second of the same tenant gets into line only now, and the third not before that one is done.
+        // The second of the same tenant waits for a permit of all only now, and the third not before that one is done.
         let place = now(other.as_mut()).await.unwrap();
         assert!(now(second.as_mut()).await.is_none());
         drop(place);
@@ -191,24 +195,26 @@ mod tests {
 
     #[tokio::test]
     async fn so_many_of_a_tenant_wait_and_no_more() {
-        let line = Line::of_searches();
-        let place = line.place(ONE).await.unwrap();
-        let mut waiting: Vec<_> = (0..WAITING_MAX).map(|_| Box::pin(line.place(ONE))).collect();
+        let searches = FairSemaphore::for_searches();
+        let place = searches.acquire(ONE).await.unwrap();
+        let mut waiting: Vec<_> = (0..WAITING_MAX)
+            .map(|_| Box::pin(searches.acquire(ONE)))
+            .collect();
         for place in &mut waiting {
             assert!(now(place.as_mut()).await.is_none());
         }
-        assert_eq!(line.place(ONE).await.unwrap_err().code(), Code::Overloaded);
+        assert_eq!(searches.acquire(ONE).await.unwrap_err().code(), Code::Overloaded);
         drop(waiting);
         drop(place);
-        drop(line.place(ONE).await.unwrap());
+        drop(searches.acquire(ONE).await.unwrap());
     }
 
     #[tokio::test]
     async fn a_few_are_read_at_once_and_tenants_take_turns() {
-        let reads = Line::of_reads(READERS_LEFT + 2);
-        let first = reads.place(ONE).await.unwrap();
-        let second = reads.place(ONE).await.unwrap();
-        let (third, other) = (reads.place(ONE), reads.place(OTHER));
+        let reads = FairSemaphore::for_reads(READERS_LEFT + 2);
+        let first = reads.acquire(ONE).await.unwrap();
+        let second = reads.acquire(ONE).await.unwrap();
+        let (third, other) = (reads.acquire(ONE), reads.acquire(OTHER));
         let (mut third, mut other) = (pin!(third), pin!(other));
         assert!(now(third.as_mut()).await.is_none());
         assert!(now(other.as_mut()).await.is_none());
@@ -223,9 +229,9 @@ mod tests {
     #[tokio::test]
     async fn where_there_are_few_readers_one_is_read_at_a_time() {
         for readers in 0..=READERS_LEFT {
-            let reads = Line::of_reads(readers);
-            let place = reads.place(ONE).await.unwrap();
-            let other = reads.place(OTHER);
+            let reads = FairSemaphore::for_reads(readers);
+            let place = reads.acquire(ONE).await.unwrap();
+            let other = reads.acquire(OTHER);
             let mut other = pin!(other);
             assert!(now(other.as_mut()).await.is_none());
             drop(place);
@@ -233,7 +239,7 @@ mod tests {
         }
     }
 
-    /// The place, if it is to be had without waiting.
+    /// The permit, if it is to be had without waiting.
     async fn now(place: Pin<&mut impl Future<Output = Result<Permit, Refusal>>>) -> Option<Permit> {
         tokio::time::timeout(Duration::ZERO, place).await.ok()?.ok()
     }
