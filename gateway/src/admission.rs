@@ -25,14 +25,14 @@ pub struct Permit {
     is_of_flood: bool,
 }
 
-/// What an ask finds at the door.
-pub enum Entry {
-    /// Places enough, so nobody has looked who asks. It takes one later.
-    Open,
-    /// A place.
-    Taken(Permit),
-    /// None: it is refused.
-    Full,
+/// Whether an ask has a place, found out before anybody looks at it.
+pub enum EarlyAdmission {
+    /// There are places enough, so nobody has looked who asks. It takes one later.
+    Undecided,
+    /// It has one.
+    Admitted(Permit),
+    /// There is none: it is refused.
+    Refused,
 }
 
 /// How many asks have a place, and how many may have one.
@@ -74,12 +74,18 @@ impl Admission {
     }
 
     /// A place for an ask of which nobody knows yet whose it is, if there is one. It costs next to nothing while there are many places.
-    pub fn enter_under_pressure(&self, tenant: impl FnOnce() -> Option<TenantId>, commit: Duration) -> Entry {
+    pub fn enter_under_pressure(
+        &self,
+        tenant: impl FnOnce() -> Option<TenantId>,
+        commit: Duration,
+    ) -> EarlyAdmission {
         // Not held while somebody finds out who asks.
         let is_under_pressure = lock(&self.room).is_under_pressure();
         match is_under_pressure.then(tenant).flatten() {
-            Some(tenant) => self.permit(tenant, commit, 0).map_or(Entry::Full, Entry::Taken),
-            None => Entry::Open,
+            Some(tenant) => self
+                .permit(tenant, commit, 0)
+                .map_or(EarlyAdmission::Refused, EarlyAdmission::Admitted),
+            None => EarlyAdmission::Undecided,
         }
     }
 
@@ -98,17 +104,17 @@ impl Admission {
     }
 }
 
-impl Entry {
+impl EarlyAdmission {
     /// The place of an ask that is looked at now, if it has one or finds one. Only an ask that has come this far says how long asks take, from when
     /// it took its place; one that is refused before says nothing about that.
     pub fn place(self, enter: impl FnOnce() -> Option<Permit>) -> Option<Permit> {
         match self {
-            Self::Open => enter(),
-            Self::Taken(mut permit) => {
+            Self::Undecided => enter(),
+            Self::Admitted(mut permit) => {
                 permit.share(1);
                 Some(permit)
             }
-            Self::Full => None,
+            Self::Refused => None,
         }
     }
 }
@@ -170,10 +176,10 @@ mod tests {
                 .map_while(|_| admission.enter(one, Duration::ZERO))
                 .collect();
             for _ in 0..100 {
-                let entry = admission.enter_under_pressure(|| Some(other), Duration::ZERO);
-                assert!(matches!(entry, Entry::Taken(_)));
+                let early = admission.enter_under_pressure(|| Some(other), Duration::ZERO);
+                assert!(matches!(early, EarlyAdmission::Admitted(_)));
                 if is_looked_at {
-                    assert!(entry.place(|| None).is_some());
+                    assert!(early.place(|| None).is_some());
                 }
             }
             std::thread::sleep(Duration::from_millis(100));

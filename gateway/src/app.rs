@@ -4,7 +4,7 @@
 //! are nearly all requests there are, that was a twelfth of what they cost, and much more of what it costs to refuse one. So they go through
 //! the same steps as a plain sequence of calls. What is the same for both stands in the steps: [`Reception`] and [`caller`].
 
-use crate::authorize::{self, Come};
+use crate::authorize::{self, Received};
 use crate::gateway::Gateway;
 use crate::http::caller;
 use crate::http::request_id::Reception;
@@ -56,19 +56,19 @@ impl Service<Request> for App {
     fn call(&mut self, request: Request) -> Self::Future {
         if request.uri().path() == AUTHORIZE && request.method() == Method::POST {
             let gateway = Arc::clone(&self.gateway);
-            Box::pin(async move { Ok(ask(&gateway, request, Come::Head).await) })
+            Box::pin(async move { Ok(ask(&gateway, request, Received::HeadOnly).await) })
         } else {
             Box::pin(self.router.call(request))
         }
     }
 }
 
-/// The response to an ask of which so much has come.
-pub(crate) async fn ask(gateway: &Arc<Gateway>, request: Request, come: Come) -> Response {
+/// The response to an ask of which so much was received.
+pub(crate) async fn ask(gateway: &Arc<Gateway>, request: Request, received: Received) -> Response {
     let reception = Reception::of(request.headers(), gateway);
     let outcome = async {
         let (caller, request) = caller::agent(gateway, request).await?;
-        let answer = authorize::answer(gateway, caller, request, come).await?;
+        let answer = authorize::answer(gateway, caller, request, received).await?;
         Ok(answer.into_response())
     };
     let outcome = outcome.await;

@@ -15,7 +15,7 @@ pub(crate) mod usage;
 
 pub(crate) use accepted::Accepted;
 use admitted::Admitted;
-pub(crate) use admitted::{Come, X_REQUEST_TIMEOUT_MS};
+pub(crate) use admitted::{Received, X_REQUEST_TIMEOUT_MS};
 use looked_up::LookedUp;
 use unjudged::Unjudged;
 
@@ -66,7 +66,7 @@ pub async fn authorize(
     Extension(caller): Extension<AgentCaller>,
     request: Request,
 ) -> Result<Answer, Refusal> {
-    answer(&gateway, caller, request, Come::Head).await
+    answer(&gateway, caller, request, Received::HeadOnly).await
 }
 
 /// The answer to the ask of an agent.
@@ -74,12 +74,12 @@ pub(crate) async fn answer(
     gateway: &Arc<Gateway>,
     caller: AgentCaller,
     request: Request,
-    come: Come,
+    received: Received,
 ) -> Result<Answer, Refusal> {
     query::refuse_any(request.uri())?;
     // Whoever has found a place at the door is in the lane already if it belongs there.
-    let is_where_it_belongs = come.has_place();
-    let (admitted, request) = Admitted::new(gateway, caller, request, come).await?;
+    let is_where_it_belongs = received.has_place();
+    let (admitted, request) = Admitted::new(gateway, caller, request, received).await?;
     if is_where_it_belongs || !admitted.permit.is_of_flood() {
         return answer_admitted(gateway, admitted, request).await;
     }

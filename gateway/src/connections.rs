@@ -29,9 +29,9 @@ mod turns;
 mod wording;
 mod written_first;
 
-use crate::admission::Entry;
+use crate::admission::EarlyAdmission;
 use crate::app::{self, App};
-use crate::authorize::Come;
+use crate::authorize::Received;
 use crate::http::Code;
 use crate::http::caller;
 use crate::http::json::HeadAt;
@@ -145,8 +145,8 @@ struct Asked {
     request: Box<Request>,
     /// Whether the caller wants no more than its answer.
     is_last: bool,
-    /// What it has found at the door.
-    entry: Entry,
+    /// Whether it has its place, as far as that is known.
+    early: EarlyAdmission,
 }
 
 impl<S> Connection<S>
@@ -229,10 +229,10 @@ where
         let Asked {
             request,
             is_last,
-            entry,
+            early,
         } = asked;
         // In a box, so that a connection that says nothing is small.
-        let response = Box::pin(app::ask(self.app.gateway(), *request, Come::Whole(entry))).await;
+        let response = Box::pin(app::ask(self.app.gateway(), *request, Received::Whole(early))).await;
         let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
         self.refused = if is_refused { self.refused + 1 } else { 0 };
         let is_last = is_last || self.is_stopping();
@@ -320,10 +320,10 @@ where
             Seen::Ask(ask) => {
                 let next = match self.enter(&ask) {
                     // While the gateway stops it has to be said that the connection ends, and these words do not.
-                    Entry::Full if ask.is_refused_like_any() && !self.is_stopping() => {
+                    EarlyAdmission::Refused if ask.is_refused_like_any() && !self.is_stopping() => {
                         self.refuse(&mut desk.words, context)
                     }
-                    entry => Some(Next::of(&ask, bytes, entry, self.head_at)),
+                    early => Some(Next::of(&ask, bytes, early, self.head_at)),
                 };
                 (next, ask.length())
             }
@@ -339,7 +339,7 @@ where
 
     /// A place for an ask, as it would get one if it went the long way, from the same things. It is looked for here where there may be none,
     /// or where it matters whose ask it is.
-    fn enter(&self, ask: &Plain<'_, '_>) -> Entry {
+    fn enter(&self, ask: &Plain<'_, '_>) -> EarlyAdmission {
         let gateway = self.app.gateway();
         let tenant = || caller::tenant_of_agent(gateway, ask.authorization()?);
         let commit = gateway.sequencer.usual_commit();
@@ -402,7 +402,7 @@ fn keep(left: &mut Vec<u8>, come: &[u8]) {
 
 impl Next {
     /// What an ask is that begins these bytes, whose head came earlier if it did not come with the rest.
-    fn of(ask: &Plain<'_, '_>, bytes: &[u8], entry: Entry, head_at: Option<Instant>) -> Self {
+    fn of(ask: &Plain<'_, '_>, bytes: &[u8], early: EarlyAdmission, head_at: Option<Instant>) -> Self {
         let Some(mut request) = ask.to_request() else {
             return Self::other(bytes);
         };
@@ -412,7 +412,7 @@ impl Next {
         Self::Ask(Asked {
             request: Box::new(request),
             is_last: ask.is_last(),
-            entry,
+            early,
         })
     }
 
@@ -427,7 +427,7 @@ impl Next {
 
 impl Asked {
     fn is_of_flood(&self) -> bool {
-        matches!(&self.entry, Entry::Taken(place) if place.is_of_flood())
+        matches!(&self.early, EarlyAdmission::Admitted(place) if place.is_of_flood())
     }
 }
 

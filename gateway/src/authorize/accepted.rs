@@ -2,7 +2,7 @@
 //!
 //! `POST /v1/authorize` does not. Its ask often has its place from the door already, and its body is read only in the lane where it belongs.
 
-use super::{Admitted, Come, check_idempotency_key, trace_id};
+use super::{Admitted, Received, check_idempotency_key, trace_id};
 use crate::admission::Permit;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, CanonicalBody, Refusal, idempotency};
@@ -37,7 +37,7 @@ impl Accepted {
         caller: AgentCaller,
         request: Request,
     ) -> Result<Self, Refusal> {
-        let (admitted, request) = Admitted::new(gateway, caller, request, Come::Head).await?;
+        let (admitted, request) = Admitted::new(gateway, caller, request, Received::HeadOnly).await?;
         let Admitted {
             caller,
             deadline,

@@ -3,7 +3,7 @@
 //! A gateway that has more to do than it can says so at once. What it does for asks that it will refuse anyway, it takes from
 //! those that it could answer.
 
-use crate::admission::{Entry, Permit};
+use crate::admission::{EarlyAdmission, Permit};
 use crate::gateway::Gateway;
 use crate::http::json::{self, Bounds, HeadAt};
 use crate::http::{AgentCaller, Code, Refusal};
@@ -27,19 +27,19 @@ pub(super) struct Admitted {
     pub permit: Permit,
 }
 
-/// How much of an ask has come.
-pub(crate) enum Come {
-    /// All of it, and it has found this at the door.
-    Whole(Entry),
-    /// Its head. Whether it is worth reading on is looked at before its body is read, and it takes its place when that is there: whoever
+/// How much of an ask was received.
+pub(crate) enum Received {
+    /// All of it, and whether it has its place, as far as that is known.
+    Whole(EarlyAdmission),
+    /// Its head only. Whether it is worth reading on is looked at before its body is read, and it takes its place when that is there: whoever
     /// sends slowly has none, and does not count as an ask that takes long.
-    Head,
+    HeadOnly,
 }
 
-impl Come {
+impl Received {
     /// Whether it has its place.
     pub(super) const fn has_place(&self) -> bool {
-        matches!(self, Self::Whole(Entry::Taken(_)))
+        matches!(self, Self::Whole(EarlyAdmission::Admitted(_)))
     }
 }
 
@@ -49,32 +49,32 @@ impl Admitted {
         gateway: &Gateway,
         caller: AgentCaller,
         request: Request,
-        come: Come,
+        received: Received,
     ) -> Result<(Self, Request), Refusal> {
         let deadline = deadline(&request)?;
-        let (request, entry) = match come {
-            Come::Whole(entry) => (request, entry),
-            Come::Head => {
+        let (request, early) = match received {
+            Received::Whole(early) => (request, early),
+            Received::HeadOnly => {
                 check(gateway, caller.tenant, deadline)?;
                 if !gateway.admission.has_place(caller.tenant) {
                     return Err(Refusal::overloaded());
                 }
                 let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
                 let request = json::whole(request, bounds).await?;
-                (request, Entry::Open)
+                (request, EarlyAdmission::Undecided)
             }
         };
-        Self::enter(gateway, caller, deadline, entry).map(|admitted| (admitted, request))
+        Self::enter(gateway, caller, deadline, early).map(|admitted| (admitted, request))
     }
 
     fn enter(
         gateway: &Gateway,
         caller: AgentCaller,
         deadline: Option<Instant>,
-        entry: Entry,
+        early: EarlyAdmission,
     ) -> Result<Self, Refusal> {
         check(gateway, caller.tenant, deadline)?;
-        let permit = entry.place(|| {
+        let permit = early.place(|| {
             let commit = gateway.sequencer.usual_commit();
             gateway.admission.enter(caller.tenant, commit)
         });

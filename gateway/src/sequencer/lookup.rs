@@ -13,10 +13,10 @@ use model::{ApprovalId, Name, TenantId};
 use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
-/// What proposals are about that changes, and has to be known as it is at the head that the batch follows: such a batch needs a
-/// turn, unless it is about budgets only and these are remembered.
+/// What has to be read for a batch: what its proposals are about that changes, as it is at the head that the batch
+/// follows. Such a batch needs a turn, unless it is about budgets only and these are remembered.
 #[derive(Default)]
-pub(super) struct Wanted<'p> {
+pub(super) struct BatchReads<'p> {
     approvals: Vec<(TenantId, ApprovalId)>,
     runs: Vec<(TenantId, Name)>,
     counters: Vec<(TenantId, Digest)>,
@@ -24,7 +24,7 @@ pub(super) struct Wanted<'p> {
     moves: WantedMoves<'p>,
 }
 
-impl<'p> Wanted<'p> {
+impl<'p> BatchReads<'p> {
     /// What these proposals are about.
     pub(super) fn of(proposals: &'p [Proposal]) -> Self {
         Self {
@@ -37,7 +37,7 @@ impl<'p> Wanted<'p> {
     }
 
     /// All of it, if it is remembered.
-    pub(super) fn recall(&self, footprints: &Footprints, times: Times<'_>) -> Option<Found> {
+    pub(super) fn read_remembered(&self, footprints: &Footprints, times: Times<'_>) -> Option<Found> {
         let is_of_budgets = self.approvals.is_empty() && self.runs.is_empty() && self.counters.is_empty();
         if !is_of_budgets || !self.erasures.is_empty() {
             return None;
@@ -47,7 +47,7 @@ impl<'p> Wanted<'p> {
 
     /// Reads it in the turn, and says when overdue reservations are ended: with this batch or before it. `None` if something was forgotten while
     /// it was read; the batch is then made again.
-    pub(super) async fn find(
+    pub(super) async fn read(
         &self,
         turn: &mut dyn Turn,
         footprints: &mut Footprints,
@@ -83,7 +83,7 @@ impl<'p> Wanted<'p> {
 
     /// Looks up earlier answers to the asks that a quota would refuse, adds them to `found`, and returns the keys that it looked for. For other
     /// asks the commit itself reports a repetition; these would not be written, so nothing would.
-    pub(super) async fn find_refused(
+    pub(super) async fn read_earlier_of_refused(
         &self,
         turn: &mut dyn Turn,
         proposals: &[Proposal],
@@ -104,13 +104,14 @@ impl<'p> Wanted<'p> {
         };
         let refused: Vec<RequestKey> = proposals.iter().filter_map(refused).collect();
         if !refused.is_empty() {
-            find_requests(turn, &refused, found).await?;
+            read_requests(turn, &refused, found).await?;
         }
         Ok(refused.into_iter().collect())
     }
 
-    /// Adds what was recorded before of what these proposals would record.
-    pub(super) async fn find_recorded(
+    /// Looks up everything that these proposals would record and that may have been recorded before. It is done for some batches after a
+    /// repetition.
+    pub(super) async fn read_earlier_of_all(
         &self,
         turn: &mut dyn Turn,
         proposals: &[Proposal],
@@ -122,7 +123,7 @@ impl<'p> Wanted<'p> {
                 ..FoundBudgets::default()
             });
         }
-        find_recorded(turn, proposals, found).await
+        read_recorded(turn, proposals, found).await
     }
 }
 
@@ -190,7 +191,7 @@ fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     proposals.iter().filter_map(about).collect()
 }
 
-async fn find_recorded(
+async fn read_recorded(
     turn: &mut dyn Turn,
     proposals: &[Proposal],
     found: &mut Found,
@@ -207,7 +208,7 @@ async fn find_recorded(
         }
     }
     if !requests.is_empty() {
-        find_requests(turn, &requests, found).await?;
+        read_requests(turn, &requests, found).await?;
     }
     if !outcomes.is_empty() {
         found.outcomes = turn.find_outcomes(&outcomes).await?.into_iter().collect();
@@ -215,7 +216,7 @@ async fn find_recorded(
     Ok(())
 }
 
-async fn find_requests(
+async fn read_requests(
     turn: &mut dyn Turn,
     requests: &[RequestKey],
     found: &mut Found,

@@ -6,7 +6,7 @@
 use super::contents::Contents;
 use super::footprints::Footprints;
 use super::gathered::Gathered;
-use super::lookup::Wanted;
+use super::lookup::BatchReads;
 use super::overdue::Ends;
 use super::pace::Pace;
 use super::queue::Exit;
@@ -435,23 +435,23 @@ impl Task {
         proposals: &[Proposal],
         allowed: Allowed,
     ) -> Result<Basis, Failure> {
-        let wanted = Wanted::of(proposals);
+        let reads = BatchReads::of(proposals);
         if allowed.guessing
-            && let Some(basis) = self.recall(tenants, &wanted)
+            && let Some(basis) = self.recall(tenants, &reads)
         {
             return Ok(basis);
         }
-        self.take_turn(tenants, proposals, &wanted).await
+        self.take_turn(tenants, proposals, &reads).await
     }
 
     /// Where the tenants stand and what has to be known beforehand, if this gateway need not ask.
-    fn recall(&self, tenants: &[TenantId], wanted: &Wanted<'_>) -> Option<Basis> {
+    fn recall(&self, tenants: &[TenantId], reads: &BatchReads<'_>) -> Option<Basis> {
         if self.look_ups_left > 0 {
             return None;
         }
         let places = self.footprints.places(tenants)?;
         let times = Times::new(self.time(), &places);
-        let found = wanted.recall(&self.footprints, times)?;
+        let found = reads.read_remembered(&self.footprints, times)?;
         Some(Basis {
             mode: WriteMode::Append,
             places,
@@ -464,7 +464,7 @@ impl Task {
         &mut self,
         tenants: &[TenantId],
         proposals: &[Proposal],
-        wanted: &Wanted<'_>,
+        reads: &BatchReads<'_>,
     ) -> Result<Basis, Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| unreadable(&error))?;
@@ -474,16 +474,16 @@ impl Task {
             return Err(Failure::Fault);
         }
         let times = Times::new(self.time(), &places);
-        let found = wanted.find(&mut *turn, &mut self.footprints, times).await;
+        let found = reads.read(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
         let looked_for = if self.look_ups_left > 0 {
             self.look_ups_left -= 1;
-            let looked = wanted.find_recorded(&mut *turn, proposals, &mut found).await;
+            let looked = reads.read_earlier_of_all(&mut *turn, proposals, &mut found).await;
             looked.map(|()| HashSet::new())
         } else {
-            wanted
-                .find_refused(&mut *turn, proposals, &mut found, times)
+            reads
+                .read_earlier_of_refused(&mut *turn, proposals, &mut found, times)
                 .await
         };
         let looked_for = looked_for.map_err(|error| unreadable(&error))?;
