@@ -2,15 +2,15 @@
 //!
 //! - [`vote`]: people approve and reject;
 //! - [`expiry`]: what was not used in time is written down as expired;
-//! - [`bell`]: agents wait for people here.
+//! - [`waiters`]: agents wait for people here.
 //!
 //! An approval is made and spent by decisions, in their commit; the engine has the rules.
 
-pub mod bell;
 pub mod expiry;
 pub mod vote;
+pub mod waiters;
 
-use bell::Ticket;
+use waiters::Waiter;
 
 use crate::gateway::Gateway;
 use crate::http::page::one_more;
@@ -219,25 +219,25 @@ pub async fn show(
     Path(id): Path<String>,
     Query(wait): Query<Wait>,
 ) -> Result<Json<Shown>, Refusal> {
-    let (reader, bell, time) = (credential.reader(), &gateway.approvals, wait.time()?);
+    let (reader, waiters, time) = (credential.reader(), &gateway.approval_waiters, wait.time()?);
     let end = Instant::now() + time;
-    let ticket = if time.is_zero() {
+    let waiter = if time.is_zero() {
         None
     } else {
-        bell.ticket(reader.tenant)
+        waiters.register(reader.tenant)
     };
     // Whoever waits for people keeps nobody from reading.
     let mut permit = gateway.reads.acquire(reader.fairness_key()).await?;
     loop {
-        let rung = ticket.as_ref().map(Ticket::rung);
+        let notification = waiter.as_ref().map(Waiter::notified);
         credential.check(&gateway)?;
         let (looked_at, wanted) = (Arc::clone(&gateway), id.clone());
         let look = async move { find(&looked_at, reader, &wanted).await };
         let approval = in_place(permit, look).await??;
         let now = gateway.clock.now();
         let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
-        match rung {
-            Some(rung) if waits && !bell.is_closed() => rung.until(end).await,
+        match notification {
+            Some(notification) if waits && !waiters.is_closed() => notification.until(end).await,
             _ => return Ok(Json(Shown::of(approval, now))),
         }
         permit = gateway.reads.acquire_for_part(reader.fairness_key()).await;

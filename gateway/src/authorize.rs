@@ -7,11 +7,11 @@ mod accepted;
 mod admitted;
 mod approval;
 pub mod batch;
-pub(crate) mod breather;
 mod costs;
 mod looked_up;
 mod unjudged;
 pub(crate) mod usage;
+pub(crate) mod yielding;
 
 pub(crate) use accepted::Accepted;
 use admitted::Admitted;
@@ -355,7 +355,7 @@ impl Gateway {
     /// Wakes whoever waits for an approval that is used up now.
     fn wake_waiting(&self, tenant: TenantId, judged: Judged) {
         if judged.spends_approval {
-            self.approvals.ring(tenant);
+            self.approval_waiters.notify(tenant);
         }
     }
 

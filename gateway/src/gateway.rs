@@ -1,9 +1,9 @@
 //! The gateway: everything that handlers share, in one place.
 
 use crate::admission::Admission;
-use crate::approvals::bell::Bell;
+use crate::approvals::waiters::Waiters;
+use crate::background::Background;
 use crate::base::BaseSource;
-use crate::behind::Behind;
 use crate::changes::Turns;
 use crate::config::PublicUrl;
 use crate::connections;
@@ -130,7 +130,7 @@ pub struct Gateway {
     /// Where what was recorded is read back.
     pub store: Arc<dyn Store>,
     /// Where is done what nobody waits for.
-    pub behind: Arc<Behind>,
+    pub background: Arc<Background>,
     /// The token buckets.
     pub limits: Limits,
     /// Recent answers by request id.
@@ -145,8 +145,8 @@ pub struct Gateway {
     pub containment: Containment,
     /// What witnesses have seen of the ledgers.
     pub cosigning: Arc<Cosigning>,
-    /// Wakes those who wait for people.
-    pub approvals: Bell,
+    /// Those who wait for people.
+    pub approval_waiters: Waiters,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
     /// Tells the job that keeps the search index what to do.
@@ -193,7 +193,7 @@ impl Gateway {
 
     /// Whether it was told to stop: its jobs go no further then.
     pub fn is_stopping(&self) -> bool {
-        self.approvals.is_closed()
+        self.approval_waiters.is_closed()
     }
 }
 

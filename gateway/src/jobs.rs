@@ -1,7 +1,7 @@
 //! What is done every now and then, whoever asks or not.
 
 use crate::gateway::Gateway;
-use crate::steady::Steady;
+use crate::guarded_clock::GuardedClock;
 use model::Timestamp;
 use std::error::Error;
 use std::sync::{Arc, Weak};
@@ -32,7 +32,7 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
-    let (mut passes, mut steady) = (Passes::default(), Steady::begin(Instant::now()));
+    let (mut passes, mut guarded) = (Passes::default(), GuardedClock::begin(Instant::now()));
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
@@ -54,8 +54,8 @@ async fn run(gateway: Weak<Gateway>) {
                 "shared buckets could not be tidied up: {error}"
             );
         }
-        let now = steady.now(gateway.clock.now(), Instant::now());
-        if passes.is_due(round, gateway.sequencer.is_pressed()) {
+        let now = guarded.now(gateway.clock.now(), Instant::now());
+        if passes.is_due(round, gateway.sequencer.is_under_load()) {
             passes.looked(round, &forget_counters(&gateway, now).await);
         }
         if let Err(error) = gateway.forget_replies(now).await {
@@ -94,8 +94,8 @@ struct Passes {
 impl Passes {
     /// Whether this round looks at some. Where there are more than one round looks at, the next one goes on, so that they go faster than they can
     /// come, while few wait for decisions.
-    const fn is_due(&self, round: u32, is_pressed: bool) -> bool {
-        round >= self.due && (!is_pressed || round.is_multiple_of(FORGET_EVERY))
+    const fn is_due(&self, round: u32, is_under_load: bool) -> bool {
+        round >= self.due && (!is_under_load || round.is_multiple_of(FORGET_EVERY))
     }
 
     /// Notes that this round did, and whether there is nothing more to look at for now. One that has failed is no end: the pass goes on a minute
@@ -116,7 +116,7 @@ impl Gateway {
         let kept = i64::try_from(self.options.replies_kept.as_millis()).unwrap_or(i64::MAX);
         let before = now.plus_millis(-kept);
         let (began, mut forgotten) = (Instant::now(), 0);
-        while !self.sequencer.is_pressed() && began.elapsed() < FORGET_REPLIES {
+        while !self.sequencer.is_under_load() && began.elapsed() < FORGET_REPLIES {
             match self.store.forget_replies(before).await? {
                 0 => break,
                 some => forgotten += some,

@@ -13,10 +13,10 @@ mod busy_poll;
 mod contents;
 mod footprints;
 mod gathered;
+mod load_signal;
 mod lookup;
 mod overdue;
 mod pace;
-mod press;
 mod queue;
 mod remembered;
 mod retry;
@@ -35,8 +35,8 @@ use canon::Digest;
 use contents::Contents;
 use engine::{Conflict, Disposition, Proposal};
 use ledger::SigningKey;
+pub use load_signal::LoadSignal;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
-pub use press::Press;
 use queue::{Entrance, Lane, NoEntry};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -159,7 +159,7 @@ pub struct Sequencer {
     healthy: Arc<AtomicBool>,
     snapshot: Arc<SnapshotCell>,
     contents: Arc<Contents>,
-    press: Arc<Press>,
+    load: Arc<LoadSignal>,
     /// How long commits take, in microseconds.
     commit_micros: Arc<AtomicU64>,
 }
@@ -206,7 +206,7 @@ impl Sequencer {
             healthy: Arc::new(AtomicBool::new(true)),
             snapshot: Arc::clone(&parts.snapshot),
             contents: Arc::default(),
-            press: Arc::default(),
+            load: Arc::default(),
             commit_micros: Arc::default(),
         };
         let task = Task::new(&handle, parts);
@@ -314,13 +314,13 @@ impl Sequencer {
     }
 
     /// Whether so many wait that whatever nobody waits for should step back.
-    pub fn is_pressed(&self) -> bool {
-        self.press.is_on()
+    pub fn is_under_load(&self) -> bool {
+        self.load.is_high()
     }
 
     /// What the last batches say about that.
-    pub fn press(&self) -> &Press {
-        &self.press
+    pub fn load_signal(&self) -> &LoadSignal {
+        &self.load
     }
 
     /// How long commits take, as far as the last ones tell.

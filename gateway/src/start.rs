@@ -3,9 +3,9 @@
 //! It refuses to start when the base policies would let a known-forbidden ask through.
 
 use crate::admission::Admission;
-use crate::approvals::bell::Bell;
+use crate::approvals::waiters::Waiters;
+use crate::background::Background;
 use crate::base::{self, BaseSource};
-use crate::behind::Behind;
 use crate::changes::Turns;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
@@ -168,7 +168,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         snapshot,
         sequencer,
         follower,
-        behind: Arc::new(Behind::start(&*store).map_err(StartError::Thread)?),
+        background: Arc::new(Background::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
         reads: FairSemaphore::for_reads(store.readers()),
         readable: SingleFlight::idle(),
@@ -179,7 +179,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         issuer_files: Complaints::default(),
         containment: Containment::default(),
         cosigning,
-        approvals: Bell::default(),
+        approval_waiters: Waiters::default(),
         live,
         indexing,
         retention: Retention::default(),

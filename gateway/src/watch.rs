@@ -2,12 +2,12 @@
 //! beginning.
 //!
 //! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads like any auditor and is done
-//! on the thread [`behind`](crate::behind), so no decision waits for it. Where each ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
+//! on the [`background`](crate::background) thread, so no decision waits for it. Where each ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
 //! with the head, is found out by that. A ledger with a fault is not signed any more, and the gateway says that it is not ready.
 
 mod progress;
 
-use crate::behind::Behind;
+use crate::background::Background;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::locks::lock;
@@ -23,11 +23,11 @@ use tokio::time::timeout;
 /// How often it goes to work.
 const TICK: Duration = Duration::from_secs(1);
 /// How often it does while many wait for decisions. Then it is a look at one of the others each time.
-const TICK_PRESSED: Duration = Duration::from_secs(4);
+const TICK_UNDER_LOAD: Duration = Duration::from_secs(4);
 /// How long it works then. What it has begun it finishes: some thousand entries.
 const WORK_MAX: Duration = Duration::from_millis(100);
 /// How long it works while many wait.
-const WORK_MAX_PRESSED: Duration = Duration::from_millis(20);
+const WORK_MAX_UNDER_LOAD: Duration = Duration::from_millis(20);
 /// How long somebody who asks for a fault waits for the look that finds it again, or not any more. It is the next one, also while many wait
 /// for decisions.
 const ASKED_WAIT_MAX: Duration = Duration::from_secs(20);
@@ -91,7 +91,7 @@ impl Watch {
         tenant: TenantId,
         entries: &RangeInclusive<u64>,
         since: Instant,
-        behind: &Behind,
+        background: &Background,
     ) -> Option<Fault> {
         let deadline = Instant::now() + ASKED_WAIT_MAX;
         let mut is_hurried = false;
@@ -105,7 +105,7 @@ impl Watch {
                 is_hurried = true;
             }
             // Without its thread nobody looks any more: the gateway is about to stop.
-            if timeout(ASKED_WAIT_STEP, behind.ended()).await.is_ok() {
+            if timeout(ASKED_WAIT_STEP, background.ended()).await.is_ok() {
                 return Some(fault);
             }
         }
@@ -168,7 +168,7 @@ impl Watch {
 
 /// Starts the job of a gateway. It ends with it.
 pub fn start(gateway: &Arc<Gateway>) {
-    gateway.behind.spawn(run(Arc::downgrade(gateway)));
+    gateway.background.spawn(run(Arc::downgrade(gateway)));
 }
 
 async fn run(gateway: Weak<Gateway>) {
@@ -180,8 +180,8 @@ async fn run(gateway: Weak<Gateway>) {
         tokio::time::sleep(tick).await;
         let Some(gateway) = gateway.upgrade() else { return };
         let work_max;
-        (tick, work_max) = if gateway.sequencer.is_pressed() {
-            (TICK_PRESSED, WORK_MAX_PRESSED)
+        (tick, work_max) = if gateway.sequencer.is_under_load() {
+            (TICK_UNDER_LOAD, WORK_MAX_UNDER_LOAD)
         } else {
             (TICK, WORK_MAX)
         };

@@ -369,7 +369,7 @@ async fn what_is_old_goes_on_being_erased_after_a_commit_and_is_told_until_it_is
     assert!(!first.is_all && first.erased > 0);
     is_told(2 * 24 * 60 * 60).await;
     // While many wait for decisions it is one commit at a time.
-    until(|| !gateway.sequencer.is_pressed()).await;
+    until(|| !gateway.sequencer.is_under_load()).await;
     let rest = gateway.erase_old_for(gateway.clock.now(), Duration::MAX).await;
     assert_eq!((first.erased + rest.erased, rest.is_all), (800, true));
     is_told(0).await;
@@ -386,7 +386,7 @@ async fn a_gateway_that_is_told_to_stop_erases_nothing_more_by_itself() {
     let change = scene.world.call("PATCH", &path, &scene.world.operator);
     change.json(&settings).send().await.expect(200);
     let gateway = &scene.world.gateway;
-    gateway.approvals.close();
+    gateway.approval_waiters.close();
     assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 0);
 }
 

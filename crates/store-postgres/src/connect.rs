@@ -26,7 +26,7 @@ const LOOKS_MAX: usize = 1;
 /// Sweeps at once: the jobs of a gateway take turns.
 const SWEEPS_MAX: usize = 1;
 /// Connections of each kind for what nobody waits for: that is done on one thread.
-const BEHIND_MAX: usize = 1;
+const BACKGROUND_MAX: usize = 1;
 /// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given up by the system,
 /// and not at once.
 const LISTENERS_MAX: u32 = 2;
@@ -100,13 +100,13 @@ pub(crate) fn readers(base: &PgConnectOptions) -> Arc<Connections> {
 }
 
 /// The connection that is read on for nobody who waits. It belongs to the runtime that reads on it first.
-pub(crate) fn readers_behind(base: &PgConnectOptions) -> Arc<Connections> {
-    Connections::new(reader(base, READ_TIME_MAX), BEHIND_MAX, READ_WAIT_MAX)
+pub(crate) fn background_readers(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(reader(base, READ_TIME_MAX), BACKGROUND_MAX, READ_WAIT_MAX)
 }
 
 /// The connection that the search index is written on for nobody who waits. It belongs to the runtime that writes on it first.
-pub(crate) fn leases_behind(base: &PgConnectOptions) -> Arc<Connections> {
-    Connections::new(writer(base), BEHIND_MAX, WRITE_WAIT_MAX)
+pub(crate) fn background_leases(base: &PgConnectOptions) -> Arc<Connections> {
+    Connections::new(writer(base), BACKGROUND_MAX, WRITE_WAIT_MAX)
 }
 
 /// The connections that directories are loaded on.
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn the_guide_says_how_many_connections_a_gateway_opens_at_most() {
         let asked_for = TURNS_MAX + LEASES_MAX + READERS_MAX + LOADS_MAX + LOOKS_MAX;
-        let most = asked_for + SWEEPS_MAX + 2 * BEHIND_MAX + LISTENERS_MAX as usize;
+        let most = asked_for + SWEEPS_MAX + 2 * BACKGROUND_MAX + LISTENERS_MAX as usize;
         let sentence = format!("a gateway opens {most} to the server at most");
         let guide = include_str!("../../../docs/operations.md");
         assert!(guide.contains(&sentence), "{sentence}");

@@ -75,8 +75,8 @@ pub struct PostgresStore {
     looks: Arc<Connections>,
     sweeps: Arc<Connections>,
     /// What the handle for work that nobody waits for has in place of `leases`, `sweeps` and `readers`.
-    leases_behind: Arc<Connections>,
-    readers_behind: Arc<Connections>,
+    background_leases: Arc<Connections>,
+    background_readers: Arc<Connections>,
     listener: Arc<Listener>,
     /// How far buckets were looked at that may be full, by whichever handle.
     full_buckets: Arc<Sweep<buckets::Key>>,
@@ -106,8 +106,8 @@ impl PostgresStore {
             loads: connect::loads(options),
             looks: connect::looks(options),
             sweeps: connect::sweeps(options),
-            leases_behind: connect::leases_behind(options),
-            readers_behind: connect::readers_behind(options),
+            background_leases: connect::background_leases(options),
+            background_readers: connect::background_readers(options),
             listener: Arc::new(Listener::new(connect::listener(options), id)),
             full_buckets: Arc::default(),
             old_counters: Arc::default(),
@@ -125,18 +125,18 @@ impl PostgresStore {
 #[async_trait]
 impl Store for PostgresStore {
     /// A connection is driven by the runtime that has made it, so what is lent there is never lent here.
-    fn behind(&self) -> Arc<dyn Store> {
+    fn background(&self) -> Arc<dyn Store> {
         Arc::new(Self {
             address: self.address.clone(),
             id: self.id,
             turns: Arc::clone(&self.turns),
-            leases: Arc::clone(&self.leases_behind),
-            readers: Arc::clone(&self.readers_behind),
+            leases: Arc::clone(&self.background_leases),
+            readers: Arc::clone(&self.background_readers),
             loads: Arc::clone(&self.loads),
             looks: Arc::clone(&self.looks),
-            sweeps: Arc::clone(&self.leases_behind),
-            leases_behind: Arc::clone(&self.leases_behind),
-            readers_behind: Arc::clone(&self.readers_behind),
+            sweeps: Arc::clone(&self.background_leases),
+            background_leases: Arc::clone(&self.background_leases),
+            background_readers: Arc::clone(&self.background_readers),
             listener: Arc::clone(&self.listener),
             full_buckets: Arc::clone(&self.full_buckets),
             old_counters: Arc::clone(&self.old_counters),
@@ -155,8 +155,8 @@ impl Store for PostgresStore {
         self.loads.close().await;
         self.looks.close().await;
         self.sweeps.close().await;
-        self.leases_behind.close().await;
-        self.readers_behind.close().await;
+        self.background_leases.close().await;
+        self.background_readers.close().await;
     }
 }
 

@@ -26,7 +26,7 @@ const JOURNAL_BYTES_MAX: &str = "67108864";
 /// Readers at once. They share two cores with the writer: more would only wait in another place.
 pub(crate) const READERS_MAX: u32 = 4;
 /// Readers for what nobody waits for: that is done on one thread.
-const READERS_BEHIND_MAX: u32 = 1;
+const BACKGROUND_READERS_MAX: u32 = 1;
 /// How long a read waits for one of them.
 const READER_WAIT_MAX: Duration = Duration::from_secs(5);
 
@@ -100,9 +100,9 @@ pub(crate) fn readers(database: &Path) -> SqlitePool {
 }
 
 /// The connection that only reads, for nobody. Whoever reads first opens it, and hands its thread's priority on.
-pub(crate) fn readers_behind(database: &Path) -> SqlitePool {
-    let options = reader(database).thread_name(|_| "sqlite-behind".to_owned());
-    pool(READERS_BEHIND_MAX, options)
+pub(crate) fn background_readers(database: &Path) -> SqlitePool {
+    let options = reader(database).thread_name(|_| "sqlite-bg".to_owned());
+    pool(BACKGROUND_READERS_MAX, options)
 }
 
 fn reader(database: &Path) -> SqliteConnectOptions {

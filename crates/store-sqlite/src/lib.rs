@@ -85,7 +85,7 @@ pub struct SqliteStore {
     /// Those that this handle reads with.
     readers: SqlitePool,
     /// Those of the handle for work that nobody waits for: its own, if it is that one.
-    readers_behind: SqlitePool,
+    background_readers: SqlitePool,
     index: Arc<Index>,
     /// For whom this handle reads.
     side: Side,
@@ -111,7 +111,7 @@ enum Side {
     /// For somebody who waits.
     Front,
     /// For nobody.
-    Behind,
+    Background,
 }
 
 impl SqliteStore {
@@ -156,7 +156,7 @@ impl SqliteStore {
         let upkeep = Upkeep::start(errander, readers.clone(), upkeep_due, Arc::clone(&committed));
         Ok(Self {
             readers,
-            readers_behind: connect::readers_behind(&database),
+            background_readers: connect::background_readers(&database),
             index: Arc::new(Index::beside(&database)),
             side: Side::Front,
             database,
@@ -201,15 +201,15 @@ impl Default for Bounds {
 
 #[async_trait]
 impl Store for SqliteStore {
-    fn behind(&self) -> Arc<dyn Store> {
+    fn background(&self) -> Arc<dyn Store> {
         Arc::new(Self {
             database: self.database.clone(),
             writer: Arc::clone(&self.writer),
             looking: Arc::clone(&self.looking),
-            readers: self.readers_behind.clone(),
-            readers_behind: self.readers_behind.clone(),
+            readers: self.background_readers.clone(),
+            background_readers: self.background_readers.clone(),
             index: Arc::clone(&self.index),
-            side: Side::Behind,
+            side: Side::Background,
             checkpointer: Arc::clone(&self.checkpointer),
             upkeep: Arc::clone(&self.upkeep),
             committed: Arc::clone(&self.committed),
@@ -234,7 +234,7 @@ impl Store for SqliteStore {
         self.upkeep.lock().await.stop().await;
         self.checkpointer.lock().await.stop().await;
         self.readers.close().await;
-        self.readers_behind.close().await;
+        self.background_readers.close().await;
         self.index.close().await;
         self.writer.lock().await.close().await;
         self.file.close();

@@ -64,19 +64,19 @@ impl Folder {
 async fn whoever_reads_for_nobody_takes_no_connection_from_the_others_and_has_one_when_they_have_all() {
     let folder = Folder::new();
     let store = folder.open().await;
-    let behind = store.behind();
+    let background = store.background();
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
     let mut taken = Vec::new();
     for _ in 0..store.readers.options().get_max_connections() {
         taken.push(store.readers.acquire().await.unwrap());
     }
-    assert_eq!(behind.head(chain.tenant).await.unwrap(), chain.head());
-    assert_eq!(store.readers_behind.size(), 1);
+    assert_eq!(background.head(chain.tenant).await.unwrap(), chain.head());
+    assert_eq!(store.background_readers.size(), 1);
     drop(taken);
-    let _theirs = store.readers_behind.acquire().await.unwrap();
+    let _theirs = store.background_readers.acquire().await.unwrap();
     assert_eq!(store.head(chain.tenant).await.unwrap(), chain.head());
-    assert_eq!(store.readers_behind.size(), 1);
+    assert_eq!(store.background_readers.size(), 1);
 }
 
 /// The end of the one chain that is stored.

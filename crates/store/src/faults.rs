@@ -790,7 +790,7 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
 
 #[async_trait]
 impl<S: Store + ?Sized> Store for FaultyStore<S> {
-    fn behind(&self) -> Arc<dyn Store> {
+    fn background(&self) -> Arc<dyn Store> {
         Arc::new(FaultyStore {
             plan: Arc::clone(&self.plan),
             reads_fail: Arc::clone(&self.reads_fail),
@@ -803,7 +803,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             approvals: Arc::clone(&self.approvals),
             lent: Arc::clone(&self.lent),
             unindexed: Arc::clone(&self.unindexed),
-            inner: self.inner.behind(),
+            inner: self.inner.background(),
         })
     }
 

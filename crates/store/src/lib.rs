@@ -340,7 +340,7 @@ pub trait Store:
     /// This store for work that nobody waits for: what is read and indexed through it takes no connection from those who
     /// read for somebody, and none that it has opened is ever theirs. It is for one thread with a runtime of its own, whose
     /// priority is that of the threads that its connections need. Closing the store closes it too. Errors: as of the store.
-    fn behind(&self) -> Arc<dyn Store>;
+    fn background(&self) -> Arc<dyn Store>;
 
     /// How many reads are done at once for those who wait for them. What is asked for beyond that waits for one of them, and not for ever.
     fn readers(&self) -> usize;

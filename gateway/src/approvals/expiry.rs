@@ -13,14 +13,14 @@ const ROUND_MAX: u32 = 32;
 /// How many such commits follow each other while as many have expired and few wait for decisions.
 const ROUNDS_MAX: usize = 300;
 /// How many such commits follow each other while as many have expired and many wait for decisions.
-const ROUNDS_MAX_PRESSED: usize = 60;
+const ROUNDS_MAX_UNDER_LOAD: usize = 60;
 
 impl Gateway {
     /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown. Several gateways may
     /// try; one entry comes of it. What does not work now is tried again later.
     pub async fn expire_approvals(&self) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
-            let is_last = round >= ROUNDS_MAX_PRESSED && self.sequencer.is_pressed();
+            let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
             if self.expire_some().await? < ROUND_MAX as usize || is_last {
                 break;
             }
@@ -52,7 +52,7 @@ impl Gateway {
         let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
         let recorded = self.sequencer.record_all_without_following(proposals).await?;
         for tenant in tenants {
-            self.approvals.ring(tenant);
+            self.approval_waiters.notify(tenant);
         }
         let any = recorded
             .iter()

@@ -59,7 +59,7 @@ impl Gateway {
             Ok(Proposal::of(tenant, Intent::Approval(change)))
         });
         let recorded = voting.await?;
-        self.approvals.ring(caller.tenant);
+        self.approval_waiters.notify(caller.tenant);
         if let CommitStatus::Conflict(Conflict::Approval(conflict)) = recorded {
             return Err(refusal(&conflict, text));
         }

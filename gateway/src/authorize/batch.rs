@@ -1,7 +1,7 @@
 //! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer or its own problem, and all are of the trace that the
 //! request names, unless they name another.
 
-use super::breather::Breather;
+use super::yielding::Yielder;
 use super::{Accepted, Answer, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
@@ -153,7 +153,7 @@ impl Accepted {
     /// Prepares every ask that has no answer yet. Returns those that must be recorded, with their places.
     async fn prepare_each(&self, items: &mut [Item]) -> Vec<(usize, Ready)> {
         let Self { gateway, caller, .. } = self;
-        let (mut waiting, mut breather) = (Vec::new(), Breather::new());
+        let (mut waiting, mut yielder) = (Vec::new(), Yielder::new());
         for (place, item) in items
             .iter_mut()
             .enumerate()
@@ -185,7 +185,7 @@ impl Accepted {
                 }
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
-            breather.take().await;
+            yielder.yield_if_due().await;
         }
         waiting
     }

@@ -4,7 +4,7 @@
 
 use super::entities::{Tuple, read};
 use crate::authorize::batch::ASKS_MAX;
-use crate::authorize::breather::Breather;
+use crate::authorize::yielding::Yielder;
 use crate::authorize::{Accepted, Answer};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
@@ -154,7 +154,7 @@ async fn until(
     asks: Vec<Result<Ask, Refusal>>,
     last: bool,
 ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
-    let (mut answers, mut breather) = (Vec::new(), Breather::new());
+    let (mut answers, mut yielder) = (Vec::new(), Yielder::new());
     for ask in asks {
         let answer = match ask {
             Ok(ask) => accepted.answer_next(ask).await,
@@ -169,7 +169,7 @@ async fn until(
         if is_last {
             break;
         }
-        breather.take().await;
+        yielder.yield_if_due().await;
     }
     Ok(answers)
 }

@@ -12,14 +12,14 @@ const ROUND_MAX: u32 = 500;
 /// How many such commits follow each other while as many should have ended and few wait for decisions.
 const ROUNDS_MAX: usize = 20;
 /// How many such commits follow each other while as many should have ended and many wait for decisions.
-const ROUNDS_MAX_PRESSED: usize = 2;
+const ROUNDS_MAX_UNDER_LOAD: usize = 2;
 
 impl Gateway {
     /// Ends each reservation whose time is over, with an entry. Several gateways may try; one entry comes of it. What does not
     /// work now is tried again in the next round.
     pub async fn expire_reservations(&self) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
-            let is_last = round >= ROUNDS_MAX_PRESSED && self.sequencer.is_pressed();
+            let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
             if self.end_some_reservations().await? < ROUND_MAX as usize || is_last {
                 break;
             }

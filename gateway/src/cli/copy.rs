@@ -13,7 +13,7 @@ use beside::{Answers, Beside};
 use named::Named;
 use outcomes::Outcomes;
 
-use crate::behind::Breaks;
+use crate::background::Breaks;
 use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::start::is_unfinished_copy;

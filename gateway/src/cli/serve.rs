@@ -251,8 +251,8 @@ async fn serve(
     mut stops: Stops,
 ) -> anyhow::Result<()> {
     let app = App::new(&gateway);
-    let (live, behind) = (Arc::clone(&gateway.live), Arc::clone(&gateway.behind));
-    let approvals = gateway.approvals.clone();
+    let (live, background) = (Arc::clone(&gateway.live), Arc::clone(&gateway.background));
+    let waiters = gateway.approval_waiters.clone();
     drop(gateway);
     let (stopping, told) = watch::channel(false);
     let stop = |mut told: watch::Receiver<bool>| async move {
@@ -269,9 +269,9 @@ async fn serve(
         // A stream has no end of its own, and the server waits for the end of every request.
         live.close();
         // Nor is anybody to wait for people while the others wait for the end.
-        approvals.close();
+        waiters.close();
         // The gateway ends with its last handle, and what is done there has one.
-        behind.stop();
+        background.stop();
         // Nobody listens only if the server has ended already.
         let _ = stopping.send(true);
     });

@@ -11,7 +11,7 @@ use super::decision_body::{DecisionBody, is_decision};
 use super::erasures::Erasures;
 use super::line::Readable;
 use super::outcomes;
-use crate::behind::Breaks;
+use crate::background::Breaks;
 use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
 use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};

@@ -2,7 +2,7 @@
 
 use super::audit::{Audit, Fault, Findings, missing};
 use super::range::Range;
-use crate::behind::Breaks;
+use crate::background::Breaks;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
@@ -131,7 +131,9 @@ async fn known_fault(
     (checked, began): (u64, Instant),
 ) -> (Option<Fault>, u64) {
     let entries = range.whole();
-    let known = gateway.watch.fault_in(tenant, &entries, began, &gateway.behind);
+    let known = gateway
+        .watch
+        .fault_in(tenant, &entries, began, &gateway.background);
     let Some(fault) = known.await else {
         return (None, checked);
     };

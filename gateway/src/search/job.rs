@@ -1,11 +1,11 @@
 //! Puts blocks of ledgers into the search index, once all of their entries are there.
 //!
-//! Nothing waits for it and it hurries for nobody: it is done on the thread [`behind`](crate::behind), rests longer than it works on blocks, and much
+//! Nothing waits for it and it hurries for nobody: it is done on the [`background`](crate::background) thread, rests longer than it works on blocks, and much
 //! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself:
 //! everywhere in it every few minutes, and otherwise behind what was seen to be in the index, and where an erasure has taken blocks out.
 
 use super::is_of_ledger;
-use crate::behind::Breaks;
+use crate::background::Breaks;
 use crate::gateway::Gateway;
 use crate::locks::lock;
 use engine::search::{BLOCK, Lists, block_of, seqs_of, version};
@@ -20,7 +20,7 @@ use tokio::sync::Notify;
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
 const RESTS_LONGER: u32 = 3;
 /// How much longer it rests than it has worked while many wait for decisions: it takes a thirty-second of a core.
-const RESTS_LONGER_PRESSED: u32 = 31;
+const RESTS_LONGER_UNDER_LOAD: u32 = 31;
 /// How long a claim holds: many times what a block takes.
 const CLAIM_MAX: Duration = Duration::from_mins(1);
 /// How many blocks of a ledger are worked on before it is the turn of another one: some seconds, rests and all.
@@ -158,7 +158,7 @@ impl Indexing {
 /// Starts the job of a gateway. It ends with it.
 pub fn start(gateway: &Arc<Gateway>) {
     let indexing = Arc::clone(&gateway.indexing);
-    gateway.behind.spawn(run(Arc::downgrade(gateway), indexing));
+    gateway.background.spawn(run(Arc::downgrade(gateway), indexing));
 }
 
 async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
@@ -236,8 +236,8 @@ async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, Sto
 
 /// Rests after it has worked since then. The gateway may end meanwhile.
 async fn rest(gateway: Arc<Gateway>, began: Instant) {
-    let longer = if gateway.sequencer.is_pressed() {
-        RESTS_LONGER_PRESSED
+    let longer = if gateway.sequencer.is_under_load() {
+        RESTS_LONGER_UNDER_LOAD
     } else {
         RESTS_LONGER
     };
@@ -269,7 +269,7 @@ impl<'g> Ledger<'g> {
     fn of(gateway: &'g Gateway, tenant: TenantId) -> Self {
         Self {
             gateway,
-            store: &*gateway.behind.store,
+            store: &*gateway.background.store,
             tenant,
         }
     }
@@ -372,7 +372,7 @@ impl<'g> Ledger<'g> {
         };
         let mut lists = Lists::default();
         let mut before = seqs.end() + 1;
-        let mut breaks = Breaks::long(self.gateway.sequencer.press());
+        let mut breaks = Breaks::long(self.gateway.sequencer.load_signal());
         loop {
             let size = breaks.page();
             let page = self

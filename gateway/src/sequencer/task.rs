@@ -12,7 +12,7 @@ use super::pace::Pace;
 use super::queue::Exit;
 use super::retry::RetryCause;
 use super::times::Times;
-use super::{Fault, Parts, Press, Sequencer, Submission};
+use super::{Fault, LoadSignal, Parts, Sequencer, Submission};
 use crate::signing::signs_at;
 use engine::proposal::Intent;
 use engine::{
@@ -34,7 +34,7 @@ const ATTEMPTS_MAX: usize = 4;
 /// shown.
 const END_ROUNDS_MAX: usize = 20;
 /// How many go before it while many wait for decisions: as many as in the job that ends them.
-const END_ROUNDS_MAX_PRESSED: usize = 2;
+const END_ROUNDS_MAX_UNDER_LOAD: usize = 2;
 /// For how many batches after a repeated request earlier answers are looked up before the batch is applied: who repeats one often repeats more.
 const LOOK_UPS_AFTER_REPEAT: u32 = 64;
 
@@ -45,7 +45,7 @@ pub(super) struct Task {
     look_ups_left: u32,
     footprints: Footprints,
     pace: Pace,
-    press: Arc<Press>,
+    load: Arc<LoadSignal>,
     commit_micros: Arc<AtomicU64>,
     contents: Arc<Contents>,
     /// Tells when another database has taken the place of the one before.
@@ -126,7 +126,7 @@ impl Task {
             look_ups_left: 0,
             footprints: Footprints::default(),
             pace: Pace::default(),
-            press: Arc::clone(&handle.press),
+            load: Arc::clone(&handle.load),
             commit_micros: Arc::clone(&handle.commit_micros),
             contents: Arc::clone(&handle.contents),
             databases: parts.snapshot.continuity.databases(),
@@ -191,7 +191,7 @@ impl Task {
         // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
         let proposals = gathered.proposals().iter();
         let asked = proposals.filter(|proposal| proposal.is_of_an_agent());
-        self.press.note(asked.count());
+        self.load.note(asked.count());
         let recorded = self.record(&mut gathered).await;
         let took = gathered.took();
         // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one says something all the same.
@@ -262,8 +262,8 @@ impl Task {
 
     /// How many commits that only end overdue reservations may go before a batch now.
     fn end_rounds_max(&self) -> usize {
-        if self.press.is_on() {
-            END_ROUNDS_MAX_PRESSED
+        if self.load.is_high() {
+            END_ROUNDS_MAX_UNDER_LOAD
         } else {
             END_ROUNDS_MAX
         }

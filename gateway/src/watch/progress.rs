@@ -1,6 +1,6 @@
 //! How far one ledger has been verified.
 
-use crate::behind::Breaks;
+use crate::background::Breaks;
 use crate::gateway::Gateway;
 use crate::records::audit::{Audit, Fault};
 use crate::watch::Watch;
@@ -80,10 +80,10 @@ impl Progress {
             return Ok(0);
         };
         let ledger = Ledger {
-            store: &*gateway.behind.store,
+            store: &*gateway.background.store,
             tenant,
             keys: &keys,
-            breaks: Breaks::long(gateway.sequencer.press()),
+            breaks: Breaks::long(gateway.sequencer.load_signal()),
         };
         let suspect = ledger.look_at_suspect(&gateway.watch).await?;
         let new = self.look_at_new(&ledger).await?;

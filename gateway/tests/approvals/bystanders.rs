@@ -3,7 +3,7 @@
 use crate::support::tenancy;
 use crate::{Scene, ask_as, key, merging};
 use futures_util::FutureExt as _;
-use gateway::approvals::bell::Rung;
+use gateway::approvals::waiters::Notification;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -159,26 +159,26 @@ async fn whoever_waits_looks_again_when_something_became_of_an_approval_of_the_t
     let stage = &scene.stage;
     let other = stage.tenancy("globex").await;
     let id = scene.asked().await;
-    let ticket = stage.gateway.approvals.ticket(stage.tenant).unwrap();
+    let waiter = stage.gateway.approval_waiters.register(stage.tenant).unwrap();
     let end = tokio::time::Instant::now() + Duration::from_mins(1);
-    let is_woken = |rung: Rung<'_>| rung.until(end).now_or_never().is_some();
+    let is_woken = |notification: Notification<'_>| notification.until(end).now_or_never().is_some();
 
-    let rung = ticket.rung();
+    let notification = waiter.notified();
     let theirs = stage.authorize(&other.token, &tenancy::merging()).await.json();
     assert_eq!(theirs["approval"]["status"], "pending");
     scene.asked().await;
-    assert!(!is_woken(rung), "what others are asked");
+    assert!(!is_woken(notification), "what others are asked");
 
-    let rung = ticket.rung();
+    let notification = waiter.notified();
     scene.vote(&scene.ann, &id, "approve").await.expect(200);
-    assert!(is_woken(rung), "a vote");
-    let rung = ticket.rung();
+    assert!(is_woken(notification), "a vote");
+    let notification = waiter.notified();
     assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
-    assert!(is_woken(rung), "its use");
-    let rung = ticket.rung();
+    assert!(is_woken(notification), "its use");
+    let notification = waiter.notified();
     stage.clock.advance_millis(3_600_000);
     stage.gateway.expire_approvals().await.unwrap();
-    assert!(is_woken(rung), "its end");
+    assert!(is_woken(notification), "its end");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -218,7 +218,7 @@ async fn whoever_waits_when_the_gateway_stops_is_told_how_it_stands() {
     let (begin, token) = (Instant::now(), &scene.stage.agent.token);
     let (waited, ()) = tokio::join!(scene.stage.get(&path, token), async {
         tokio::time::sleep(Duration::from_millis(200)).await;
-        scene.stage.gateway.approvals.close();
+        scene.stage.gateway.approval_waiters.close();
     });
     assert_eq!(waited.expect(200)["status"], "pending");
     let late = scene.stage.get(&path, token).await;

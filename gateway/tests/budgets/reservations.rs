@@ -187,7 +187,7 @@ async fn what_has_ended_is_written_down_at_once_however_much_there_is() {
     join_all((0..HELD).map(|_| scene.reserve(1))).await;
     scene.stage.clock.advance_millis(65_000);
     let gateway = &scene.stage.gateway;
-    until(|| !gateway.sequencer.is_pressed()).await;
+    until(|| !gateway.sequencer.is_under_load()).await;
     gateway.expire_reservations().await.unwrap();
     let left = scene
         .stage

@@ -29,7 +29,7 @@ pub(super) struct Opened {
     pub(super) writer: Mutex<Option<SqliteConnection>>,
     readers: SqlitePool,
     /// For what nobody waits for.
-    readers_behind: SqlitePool,
+    background_readers: SqlitePool,
 }
 
 impl Opened {
@@ -64,7 +64,7 @@ impl Opened {
         Ok(Self {
             writer: Mutex::new(Some(writer)),
             readers: connect::pool(READERS_MAX, options(path)),
-            readers_behind: connect::pool(1, options(path)),
+            background_readers: connect::pool(1, options(path)),
         })
     }
 
@@ -72,13 +72,13 @@ impl Opened {
     pub(super) const fn readers(&self, side: Side) -> &SqlitePool {
         match side {
             Side::Front => &self.readers,
-            Side::Behind => &self.readers_behind,
+            Side::Background => &self.background_readers,
         }
     }
 
     pub(super) async fn close(&self) {
         self.readers.close().await;
-        self.readers_behind.close().await;
+        self.background_readers.close().await;
         // The last connection: SQLite moves its log into the file. It is waited for, because it also removes the log by its name, which
         // may be that of somebody else's in a moment.
         if let Some(writer) = self.writer.lock().await.take()

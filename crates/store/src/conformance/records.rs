@@ -327,20 +327,20 @@ pub async fn a_read_sees_every_commit_that_returned_before_it(fixture: &dyn Fixt
     }
 }
 
-/// Whoever reads behind the others sees what they see, also on another thread's runtime, and is sent away with them.
+/// Whoever reads in the background sees what the others see, also on another thread's runtime, and is sent away with them.
 pub async fn what_is_read_behind_is_what_was_recorded_and_ends_with_the_store(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut chain = Chain::new(1);
     let tenant = chain.tenant;
     let (ask, mut asked) = mpsc::channel::<()>(1);
     let (answer, mut answered) = mpsc::channel(1);
-    let behind = store.behind();
+    let background = store.background();
     assert!(store.indexed(tenant, 0..=9).await.unwrap().is_empty());
     let reading = std::thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             while asked.recv().await.is_some() {
-                let head = behind.head(tenant).await;
+                let head = background.head(tenant).await;
                 answer
                     .send(head.map_err(|error| error.to_string()))
                     .await

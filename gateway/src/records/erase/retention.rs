@@ -9,9 +9,9 @@ use super::taking::Taking;
 use super::{days_ago, take};
 use crate::changes::By;
 use crate::gateway::Gateway;
+use crate::guarded_clock::GuardedClock;
 use crate::http::Refusal;
 use crate::records::times::first_since_in;
-use crate::steady::Steady;
 use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
 use std::mem;
@@ -26,7 +26,7 @@ const ROUND: Duration = Duration::from_mins(1);
 /// How long it works before it rests.
 const WORK: Duration = Duration::from_millis(200);
 /// How much longer it rests than it has worked while many wait for decisions.
-const RESTS_LONGER_PRESSED: u32 = 3;
+const RESTS_LONGER_UNDER_LOAD: u32 = 3;
 /// How often it goes back to what was left because people were still asked about it, in milliseconds.
 const BACK_EVERY_MS: i64 = 60 * 60 * 1_000;
 /// The setting, as the ledger names it.
@@ -97,13 +97,13 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 async fn run(gateway: Weak<Gateway>) {
-    let (mut is_all, mut steady) = (true, Steady::begin(Instant::now()));
+    let (mut is_all, mut guarded) = (true, GuardedClock::begin(Instant::now()));
     loop {
         if is_all {
             tokio::time::sleep(ROUND).await;
         }
         let Some(gateway) = gateway.upgrade() else { return };
-        let now = steady.now(gateway.clock.now(), Instant::now());
+        let now = guarded.now(gateway.clock.now(), Instant::now());
         // A database in which a ledger has forked is left as it is.
         if gateway.cosigning.check().is_err() {
             is_all = true;
@@ -172,8 +172,8 @@ impl Gateway {
 
     /// Rests after it has worked for so long.
     async fn rest(&self, worked: Duration) {
-        let longer = if self.sequencer.is_pressed() {
-            RESTS_LONGER_PRESSED
+        let longer = if self.sequencer.is_under_load() {
+            RESTS_LONGER_UNDER_LOAD
         } else {
             1
         };
@@ -216,7 +216,7 @@ impl Gateway {
             slice.erased += taking.erased;
             slice.is_all = next >= end || next == place.next;
             (place.next, place.is_underway) = (next, !slice.is_all);
-            let is_over = slice.is_all || began.elapsed() >= work || self.sequencer.is_pressed();
+            let is_over = slice.is_all || began.elapsed() >= work || self.sequencer.is_under_load();
             if is_over || !self.may_go_on(tenant, days)? {
                 break;
             }

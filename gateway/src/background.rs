@@ -1,4 +1,4 @@
-//! The thread for work that nobody waits for: verifying ledgers, and indexing them for search.
+//! The background thread, for work that nobody waits for: verifying ledgers, and indexing them for search.
 //!
 //! It has the lowest priority that there is, a runtime of its own and connections of its own, so it has what the others leave of the
 //! cores, and nobody finds a worker of theirs in the middle of a thousand hashes. One waits for it, and not without an end: whoever verifies a ledger
@@ -9,7 +9,7 @@
 //! may use is not done here, however little it matters when.
 
 use crate::fair_semaphore::{FairSemaphore, Permit};
-use crate::sequencer::Press;
+use crate::sequencer::LoadSignal;
 use model::TenantId;
 use std::io;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ const PAGE: u32 = 256;
 const PAGE_SMALL: u32 = 32;
 
 /// The thread. It ends when this is dropped.
-pub struct Behind {
+pub struct Background {
     /// The store, for what is done on the thread and nowhere else.
     pub store: Arc<dyn Store>,
     runtime: Handle,
@@ -36,7 +36,7 @@ pub struct Behind {
     stop: watch::Sender<bool>,
 }
 
-impl Behind {
+impl Background {
     /// Starts the thread, with nothing to do.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Behind {
         let handle = runtime.handle().clone();
         let (stop, mut stop_requested) = watch::channel(false);
         std::thread::Builder::new()
-            .name("behind".to_owned())
+            .name("background".to_owned())
             .spawn(move || {
                 step_back();
                 // An error means that nobody can say it any more, which is a reason to end as well.
@@ -56,7 +56,7 @@ impl Behind {
                 drop(stop_requested);
             })?;
         Ok(Self {
-            store: store.behind(),
+            store: store.background(),
             runtime: handle,
             stop,
         })
@@ -82,12 +82,12 @@ impl Behind {
 ///
 /// Little priority is a small share of the time and no promise to step aside: a thread that has a core may keep it for milliseconds while
 /// another one that came meanwhile waits for it. And to offer the core is not enough, because a core with a thread is not an idle one:
-/// whoever is woken is put beside those who are busy on the other. So while somebody asks for decisions the thread behind leaves its core,
+/// whoever is woken is put beside those who are busy on the other. So while somebody asks for decisions the background thread leaves its core,
 /// often and for most of the time.
 #[derive(Clone, Copy)]
 pub struct Breaks<'g> {
     /// Who knows whether somebody asks; nobody, where the work is somebody's who waits for it.
-    press: Option<&'g Press>,
+    load: Option<&'g LoadSignal>,
     /// What such work acquires again for each part, and of which tenant it is; none, where there are no others.
     semaphore: Option<(&'g FairSemaphore, TenantId)>,
     /// When the last break ended.
@@ -98,7 +98,7 @@ impl<'g> Breaks<'g> {
     /// For work that somebody waits for. It offers its core, and goes on if nobody wants it.
     pub fn short() -> Self {
         Self {
-            press: None,
+            load: None,
             semaphore: None,
             worked_since: Instant::now(),
         }
@@ -112,10 +112,10 @@ impl<'g> Breaks<'g> {
         }
     }
 
-    /// For work on the thread behind. A break stops the whole thread, so it is for no other.
-    pub fn long(press: &'g Press) -> Self {
+    /// For work on the background thread. A break stops the whole thread, so it is for no other.
+    pub fn long(load: &'g LoadSignal) -> Self {
         Self {
-            press: Some(press),
+            load: Some(load),
             semaphore: None,
             worked_since: Instant::now(),
         }
@@ -143,7 +143,7 @@ impl<'g> Breaks<'g> {
     }
 
     fn is_in_the_way(&self) -> bool {
-        self.press.is_some_and(Press::is_asked)
+        self.load.is_some_and(LoadSignal::is_asked)
     }
 }
 
@@ -184,15 +184,15 @@ mod tests {
 
     #[test]
     fn the_core_is_left_while_somebody_asks() {
-        let press = Press::asked_for_good();
-        let breaks = Breaks::long(&press);
+        let load = LoadSignal::asked_for_good();
+        let breaks = Breaks::long(&load);
         assert_eq!(breaks.page(), PAGE_SMALL);
         assert!(makes_a_break(due(breaks)));
     }
 
     #[test]
     fn nobody_who_is_alone_or_waited_for_makes_breaks() {
-        let nobody = Press::default();
+        let nobody = LoadSignal::default();
         for breaks in [Breaks::long(&nobody), Breaks::short()] {
             assert_eq!(breaks.page(), PAGE);
             assert!(!makes_a_break(due(breaks)));

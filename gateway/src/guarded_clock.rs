@@ -1,6 +1,6 @@
-//! A time that does not believe the clock at once, for what jobs do for good.
+//! A clock that does not follow jumps ahead of the machine's clock at once, for what jobs do for good.
 //!
-//! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept for years. This time
+//! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept for years. This one
 //! goes on as fast as time does, and is never ahead of the clock. It follows a clock that was set ahead as far as that has been ahead for a whole
 //! hour, and one that was set back at once, because then less is old. Where a gateway begins it knows no time, and what was recorded tells it
 //! none: that may have been recorded while the clock was ahead. Nothing that callers are told goes by it.
@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 /// How long the clock has to be ahead before it is followed. A machine that slept is an hour late with what it erases.
 const BELIEVED_AFTER: Duration = Duration::from_hours(1);
 
-/// What time it is at least.
+/// What time it is at least, by a clock that may be wrong.
 #[derive(Debug)]
-pub struct Steady {
+pub struct GuardedClock {
     /// What it was when it last followed the clock.
     at: Timestamp,
     /// When that was.
@@ -22,8 +22,8 @@ pub struct Steady {
     ahead: Option<(i64, Instant)>,
 }
 
-impl Steady {
-    /// The time where a gateway begins: long ago, so that nothing is old before the clock is believed.
+impl GuardedClock {
+    /// The clock of a gateway that begins: it shows a time long ago, so that nothing is old before the clock is believed.
     pub const fn begin(instant: Instant) -> Self {
         Self::at(Timestamp::from_millis(0), instant)
     }
@@ -72,7 +72,7 @@ mod tests {
 
     /// A machine: what its clock shows beyond the time that it is, and what time that is.
     struct Machine {
-        steady: Steady,
+        guarded: GuardedClock,
         start: Instant,
         time: i64,
         wrong: i64,
@@ -82,7 +82,7 @@ mod tests {
         fn begin() -> Self {
             let start = Instant::now();
             Self {
-                steady: Steady::begin(start),
+                guarded: GuardedClock::begin(start),
                 start,
                 time: START,
                 wrong: 0,
@@ -109,7 +109,7 @@ mod tests {
         fn now(&mut self) -> i64 {
             let passed = Duration::from_millis((self.time - START).unsigned_abs());
             let clock = Timestamp::from_millis(ZERO + self.time + self.wrong);
-            self.steady.now(clock, self.start + passed).millis() - ZERO
+            self.guarded.now(clock, self.start + passed).millis() - ZERO
         }
     }
 

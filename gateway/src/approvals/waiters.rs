@@ -1,7 +1,7 @@
-//! The bell that rings when an approval of a tenant may have changed: whoever waits for people there looks again then.
+//! Who waits for people, and is notified when an approval of the tenant may have changed, to look again then.
 //!
-//! It rings for changes of this gateway. What others change is seen by looking now and then. Nothing rests on it: who
-//! does not hear it is only slower.
+//! They are notified of changes of this gateway. What others change is seen by looking now and then. Nothing rests on it: who is not
+//! notified is only slower.
 
 use crate::locks::lock;
 use model::TenantId;
@@ -20,9 +20,9 @@ const WAITING_OF_TENANT_MAX: usize = 250;
 /// How often those who wait look without having heard anything: an approval may have been given on another gateway.
 const LOOK_PAUSE: Duration = Duration::from_secs(1);
 
-/// The bell. A clone of it is the same one.
+/// All who wait. A clone has the same ones.
 #[derive(Clone, Default)]
-pub struct Bell(Arc<Shared>);
+pub struct Waiters(Arc<Shared>);
 
 #[derive(Default)]
 struct Shared {
@@ -47,19 +47,19 @@ struct OfTenant {
     changed: Arc<Notify>,
 }
 
-/// The next time that it rings for a tenant.
-pub struct Rung<'t>(Notified<'t>);
+/// The next time that those who wait in a tenant are notified.
+pub struct Notification<'t>(Notified<'t>);
 
-/// The right to wait. Dropping it gives the place back.
-pub struct Ticket {
-    bell: Bell,
+/// Somebody who waits. Dropping it gives the place back.
+pub struct Waiter {
+    waiters: Waiters,
     tenant: TenantId,
     changed: Arc<Notify>,
 }
 
-impl Bell {
+impl Waiters {
     /// Wakes everybody who waits in this tenant.
-    pub fn ring(&self, tenant: TenantId) {
+    pub fn notify(&self, tenant: TenantId) {
         if let Some(here) = self.waiting().of_tenant.get(&tenant) {
             here.changed.notify_waiters();
         }
@@ -78,8 +78,8 @@ impl Bell {
         self.0.is_closed.load(Ordering::SeqCst)
     }
 
-    /// The right to wait; none if too many do, of this tenant or of all.
-    pub fn ticket(&self, tenant: TenantId) -> Option<Ticket> {
+    /// One more who waits; none if too many do, of this tenant or of all.
+    pub fn register(&self, tenant: TenantId) -> Option<Waiter> {
         let mut waiting = self.waiting();
         let of_tenant = waiting.of_tenant.get(&tenant).map_or(0, |here| here.count);
         if waiting.all >= WAITING_MAX || of_tenant >= WAITING_OF_TENANT_MAX {
@@ -88,8 +88,8 @@ impl Bell {
         waiting.all += 1;
         let here = waiting.of_tenant.entry(tenant).or_default();
         here.count += 1;
-        Some(Ticket {
-            bell: self.clone(),
+        Some(Waiter {
+            waiters: self.clone(),
             tenant,
             changed: Arc::clone(&here.changed),
         })
@@ -100,16 +100,16 @@ impl Bell {
     }
 }
 
-impl Ticket {
-    /// The next time that it rings, from this call on: take it before you look.
-    pub fn rung(&self) -> Rung<'_> {
-        Rung(self.changed.notified())
+impl Waiter {
+    /// The next time that it is notified, from this call on: take it before you look.
+    pub fn notified(&self) -> Notification<'_> {
+        Notification(self.changed.notified())
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Waiter {
     fn drop(&mut self) {
-        let mut waiting = self.bell.waiting();
+        let mut waiting = self.waiters.waiting();
         waiting.all -= 1;
         if let Some(here) = waiting.of_tenant.get_mut(&self.tenant) {
             here.count -= 1;
@@ -120,11 +120,11 @@ impl Drop for Ticket {
     }
 }
 
-impl Rung<'_> {
+impl Notification<'_> {
     /// Waits for it, but not beyond this time, and not for long without a look.
     pub async fn until(self, end: Instant) {
         let look = Instant::now() + LOOK_PAUSE;
-        // It rang, or it is time to look: both are the same to whoever waits.
+        // It was notified, or it is time to look: both are the same to whoever waits.
         let _ = tokio::time::timeout_at(end.min(look), self.0).await;
     }
 }
@@ -136,56 +136,56 @@ mod tests {
 
     const OTHER: TenantId = TenantId::from_bytes([0xff; 16]);
 
-    fn tickets(bell: &Bell, tenant: TenantId, count: usize) -> Vec<Ticket> {
-        (0..count).map(|_| bell.ticket(tenant).unwrap()).collect()
+    fn registered(waiters: &Waiters, tenant: TenantId, count: usize) -> Vec<Waiter> {
+        (0..count).map(|_| waiters.register(tenant).unwrap()).collect()
     }
 
     #[test]
     fn places_are_bounded_for_a_tenant_and_in_all_and_are_given_back() {
-        let bell = Bell::default();
+        let waiters = Waiters::default();
         let mut all = Vec::new();
         for tenant in 1..=u8::try_from(WAITING_MAX / WAITING_OF_TENANT_MAX).unwrap() {
             let tenant = TenantId::from_bytes([tenant; 16]);
             assert!(
-                bell.ticket(OTHER).is_some(),
+                waiters.register(OTHER).is_some(),
                 "one tenant does not take all places"
             );
-            all.extend(tickets(&bell, tenant, WAITING_OF_TENANT_MAX));
-            assert!(bell.ticket(tenant).is_none());
+            all.extend(registered(&waiters, tenant, WAITING_OF_TENANT_MAX));
+            assert!(waiters.register(tenant).is_none());
         }
-        assert!(bell.ticket(OTHER).is_none());
+        assert!(waiters.register(OTHER).is_none());
         all.pop();
-        assert!(bell.ticket(OTHER).is_some());
+        assert!(waiters.register(OTHER).is_some());
         drop(all);
-        let waiting = bell.waiting();
+        let waiting = waiters.waiting();
         assert_eq!((waiting.all, waiting.of_tenant.len()), (0, 0));
     }
 
     #[tokio::test]
-    async fn it_rings_for_those_who_wait_in_the_tenant_and_for_nobody_else() {
-        let (bell, long) = (Bell::default(), Instant::now() + Duration::from_mins(1));
+    async fn waiters_of_the_tenant_are_notified_and_no_others() {
+        let (waiters, long) = (Waiters::default(), Instant::now() + Duration::from_mins(1));
         let ours = TenantId::from_bytes([1; 16]);
-        let (first, second) = (bell.ticket(ours).unwrap(), bell.ticket(ours).unwrap());
-        let theirs = bell.ticket(OTHER).unwrap();
-        let rings = [first.rung(), second.rung(), theirs.rung()];
-        bell.ring(ours);
-        let heard = rings.map(|rung| rung.until(long).now_or_never().is_some());
+        let (first, second) = (waiters.register(ours).unwrap(), waiters.register(ours).unwrap());
+        let theirs = waiters.register(OTHER).unwrap();
+        let notifications = [first.notified(), second.notified(), theirs.notified()];
+        waiters.notify(ours);
+        let heard = notifications.map(|notification| notification.until(long).now_or_never().is_some());
         assert_eq!(heard, [true, true, false]);
         drop(first);
-        let rung = second.rung();
-        bell.ring(ours);
-        assert!(rung.until(long).now_or_never().is_some());
+        let notification = second.notified();
+        waiters.notify(ours);
+        assert!(notification.until(long).now_or_never().is_some());
     }
 
     #[tokio::test]
     async fn whoever_waits_hears_that_nobody_may_any_more() {
-        let bell = Bell::default();
-        let ticket = bell.ticket(OTHER).unwrap();
-        let (rung, long) = (ticket.rung(), Instant::now() + Duration::from_mins(1));
-        assert!(!bell.is_closed());
-        bell.clone().close();
-        assert!(bell.is_closed());
-        let heard = tokio::time::timeout(LOOK_PAUSE / 10, rung.until(long)).await;
+        let waiters = Waiters::default();
+        let waiter = waiters.register(OTHER).unwrap();
+        let (notification, long) = (waiter.notified(), Instant::now() + Duration::from_mins(1));
+        assert!(!waiters.is_closed());
+        waiters.clone().close();
+        assert!(waiters.is_closed());
+        let heard = tokio::time::timeout(LOOK_PAUSE / 10, notification.until(long)).await;
         assert!(heard.is_ok());
     }
 }

@@ -1,12 +1,12 @@
-//! Whether so many wait for decisions that whatever nobody waits for should step back.
+//! A signal of the load: whether so many wait for decisions that whatever nobody waits for should step back.
 //!
 //! A batch is what has come while the one before was written, so its size says how many wait, without a look at the clock of anybody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// So many proposals in a batch are a press: one caller makes batches of one, and only dozens who never rest make larger ones.
-const PRESS: usize = 24;
+/// So many proposals in a batch are a high load: one caller makes batches of one, and only dozens who never rest make larger ones.
+const HIGH: usize = 24;
 /// How long it is believed to last: some hundred commits.
 const LASTS: Duration = Duration::from_millis(250);
 /// How long after a batch somebody is believed to ask again: one in a second is left alone with its wait, dozens are not.
@@ -14,15 +14,15 @@ const ASKED: Duration = Duration::from_millis(20);
 
 /// What the last batches say.
 #[derive(Debug)]
-pub struct Press {
+pub struct LoadSignal {
     start: Instant,
-    /// Until when, in milliseconds from the start.
+    /// Until when the load is high, in milliseconds from the start.
     until: AtomicU64,
     /// Until when somebody is believed to ask, the same way.
     asked_until: AtomicU64,
 }
 
-impl Default for Press {
+impl Default for LoadSignal {
     fn default() -> Self {
         Self {
             start: Instant::now(),
@@ -32,7 +32,7 @@ impl Default for Press {
     }
 }
 
-impl Press {
+impl LoadSignal {
     /// Notes a batch with so many proposals of callers. One without any says nothing.
     pub(super) fn note(&self, proposals: usize) {
         if proposals == 0 {
@@ -40,7 +40,7 @@ impl Press {
         }
         let now = self.millis();
         self.asked_until.store(now + millis(ASKED), Ordering::Relaxed);
-        if proposals >= PRESS {
+        if proposals >= HIGH {
             self.until.store(now + millis(LASTS), Ordering::Relaxed);
         }
     }
@@ -48,13 +48,13 @@ impl Press {
     /// One that says so whenever it is asked.
     #[cfg(test)]
     pub(crate) fn asked_for_good() -> Self {
-        let press = Self {
+        let load = Self {
             // Until that hour is over, no time passes for it.
             start: Instant::now() + Duration::from_hours(1),
             ..Self::default()
         };
-        press.note(1);
-        press
+        load.note(1);
+        load
     }
 
     /// Whether anybody asks, so that whatever nobody waits for should not be in the way.
@@ -62,8 +62,8 @@ impl Press {
         self.millis() < self.asked_until.load(Ordering::Relaxed)
     }
 
-    /// Whether there is one now.
-    pub(super) fn is_on(&self) -> bool {
+    /// Whether the load is high now.
+    pub(super) fn is_high(&self) -> bool {
         self.millis() < self.until.load(Ordering::Relaxed)
     }
 
@@ -83,37 +83,37 @@ mod tests {
     const HOUR: Duration = Duration::from_hours(1);
 
     /// One for which no time passes before a test says so.
-    fn standing() -> Press {
-        Press {
+    fn standing() -> LoadSignal {
+        LoadSignal {
             start: Instant::now() + HOUR,
-            ..Press::default()
+            ..LoadSignal::default()
         }
     }
 
     /// Lets so much time pass, once.
-    fn pass(press: &mut Press, time: Duration) {
-        press.start = press.start.checked_sub(HOUR + time).unwrap();
+    fn pass(load: &mut LoadSignal, time: Duration) {
+        load.start = load.start.checked_sub(HOUR + time).unwrap();
     }
 
     #[test]
-    fn a_press_is_noticed_and_ends_by_itself() {
-        let mut press = standing();
-        assert!(!press.is_on());
-        press.note(PRESS - 1);
-        assert!(!press.is_on());
-        press.note(PRESS);
-        assert!(press.is_on());
-        pass(&mut press, 2 * LASTS);
-        assert!(!press.is_on());
+    fn a_high_load_is_noticed_and_ends_by_itself() {
+        let mut load = standing();
+        assert!(!load.is_high());
+        load.note(HIGH - 1);
+        assert!(!load.is_high());
+        load.note(HIGH);
+        assert!(load.is_high());
+        pass(&mut load, 2 * LASTS);
+        assert!(!load.is_high());
     }
 
     #[test]
     fn one_who_asks_is_noticed_and_forgotten() {
-        let mut press = standing();
-        assert!(!press.is_asked());
-        press.note(1);
-        assert!(press.is_asked());
-        pass(&mut press, 2 * ASKED);
-        assert!(!press.is_asked());
+        let mut load = standing();
+        assert!(!load.is_asked());
+        load.note(1);
+        assert!(load.is_asked());
+        pass(&mut load, 2 * ASKED);
+        assert!(!load.is_asked());
     }
 }

@@ -1,4 +1,4 @@
-//! What nobody waits for is done on a thread of its own, behind everybody else: nobody waits for it, whatever becomes of it, and it ends
+//! What nobody waits for is done on a background thread, behind everybody else: nobody waits for it, whatever becomes of it, and it ends
 //! with its gateway.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
@@ -44,7 +44,7 @@ async fn until_verified(world: &World, entries: u64) {
 async fn hold_up(world: &World) -> mpsc::Sender<()> {
     let (go_on, wait) = mpsc::channel();
     let (tell, told) = oneshot::channel();
-    world.gateway.behind.spawn(async move {
+    world.gateway.background.spawn(async move {
         tell.send(()).unwrap();
         // An error means that the test has ended.
         let _ = wait.recv();
@@ -68,7 +68,7 @@ async fn answer_everything(world: &World, tenancy: &Tenancy) {
 }
 
 #[tokio::test]
-async fn everybody_is_answered_while_nothing_is_done_behind() {
+async fn everybody_is_answered_while_the_background_thread_does_nothing() {
     let world = World::start().await;
     let tenancy = world.tenancy("acme").await;
     until_verified(&world, ENTRIES).await;
@@ -117,7 +117,7 @@ async fn ledgers_are_read_a_chunk_at_a_time_and_nobody_who_asks_waits_for_that()
 async fn the_thread_ends_with_its_gateway() {
     let world = World::start().await;
     let (held, ended) = oneshot::channel::<()>();
-    world.gateway.behind.spawn(async move {
+    world.gateway.background.spawn(async move {
         let _held = held;
         pending::<()>().await;
     });
@@ -136,15 +136,15 @@ async fn the_thread_ends_with_its_gateway() {
 async fn a_thread_that_is_stopped_in_the_middle_holds_nobody_up() {
     let world = World::start().await;
     let tenancy = world.tenancy("acme").await;
-    let (store, tenant) = (Arc::clone(&world.gateway.behind.store), tenancy.id);
-    world.gateway.behind.spawn(async move {
+    let (store, tenant) = (Arc::clone(&world.gateway.background.store), tenancy.id);
+    world.gateway.background.spawn(async move {
         loop {
             store.entries(tenant, 1, 100).await.unwrap();
         }
     });
     until_verified(&world, ENTRIES).await;
-    world.gateway.behind.stop();
-    timeout(PATIENCE, world.gateway.behind.ended()).await.unwrap();
+    world.gateway.background.stop();
+    timeout(PATIENCE, world.gateway.background.ended()).await.unwrap();
     timeout(PATIENCE, answer_everything(&world, &tenancy))
         .await
         .unwrap();
@@ -177,16 +177,16 @@ async fn what_nobody_waits_for_has_the_lowest_priority_and_nothing_else_has() {
     world.authorize(&tenancy.token, &reading()).await;
     let ours = std::fs::read_to_string("/proc/thread-self/stat").unwrap();
     let (tell, told) = oneshot::channel();
-    let (store, tenant) = (Arc::clone(&world.gateway.behind.store), tenancy.id);
-    world.gateway.behind.spawn(async move {
+    let (store, tenant) = (Arc::clone(&world.gateway.background.store), tenancy.id);
+    world.gateway.background.spawn(async move {
         store.head(tenant).await.unwrap();
         tell.send(std::fs::read_to_string("/proc/thread-self/stat").unwrap())
             .unwrap();
     });
     let theirs = timeout(PATIENCE, told).await.unwrap().unwrap();
-    assert_eq!(nice_of(&theirs, "behind"), Some(19), "{theirs}");
+    assert_eq!(nice_of(&theirs, "background"), Some(19), "{theirs}");
     // Connections to PostgreSQL have no threads.
-    let readers = niceness("sqlite-behind");
+    let readers = niceness("sqlite-bg");
     assert!(readers.iter().all(|nice| *nice == 19), "{readers:?}");
     let writers = niceness("sqlite-aside");
     assert_eq!(readers.is_empty(), writers.is_empty());
