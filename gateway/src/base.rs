@@ -122,7 +122,7 @@ impl Gateway {
             let _turn = if attempt < ATTEMPTS_BESIDE_OTHERS {
                 None
             } else {
-                Some(self.changing.of_all().await)
+                Some(self.change_locks.lock_all().await)
             };
             self.recompile_missing(replacement).await?;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());

@@ -4,14 +4,14 @@
 //! recorded with its ledger entry in one commit. If the directory moved in between, it is worked out again. When the
 //! call returns, the change is in force on this gateway.
 
+mod change_locks;
 mod force;
 mod size;
-mod turns;
 
+use change_locks::{ChangeLock, KeptLock};
+pub use change_locks::{ChangeLocks, Order};
 use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
-use turns::{Kept, Turn};
-pub use turns::{Order, Turns};
 
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
@@ -136,7 +136,7 @@ impl Gateway {
         tenant: TenantId,
         plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
     ) -> Result<T, Refusal> {
-        let turn = self.changing.of(tenant, order).await?;
+        let lock = self.change_locks.lock(tenant, order).await?;
         let (mut fitted, mut alone) = (Fitted::default(), None);
         // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory would be compiled again.
         let now = self.clock.now();
@@ -166,7 +166,7 @@ impl Gateway {
             } else {
                 // What has to hold at once waits for nothing that is compiled.
                 alone = None;
-                fitted.fit(wanted, &turn, &plan.writes, force).await?
+                fitted.fit(wanted, &lock, &plan.writes, force).await?
             };
             let (change, answer) = change(before, by, plan, fitting)?;
             // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
@@ -191,7 +191,7 @@ impl Gateway {
                     drop(alone.take());
                     self.sequencer.follow(&recorded).await?;
                     if order == Order::InTurn && attempt >= PATIENT_MAX {
-                        alone = Some(self.changing.of(tenant, Order::AtOnce).await?);
+                        alone = Some(self.change_locks.lock(tenant, Order::AtOnce).await?);
                     }
                 }
                 CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
@@ -227,7 +227,7 @@ impl Gateway {
 
     /// Makes a new tenant: an entry in the system tenant's chain, and the first entry of its own, in one commit.
     pub async fn create_tenant_by(&self, by: By<'_>, tenant: &Arc<model::Tenant>) -> Result<(), Refusal> {
-        let turn = self.changing.of(TenantId::SYSTEM, Order::InTurn).await?;
+        let lock = self.change_locks.lock(TenantId::SYSTEM, Order::InTurn).await?;
         for _ in 0..CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
             by.check(&snapshot, self.clock.now())?;
@@ -236,7 +236,7 @@ impl Gateway {
                 snapshot.compiler(),
                 Directory::new(Arc::clone(tenant)),
                 None,
-                turn.kept(),
+                lock.kept(),
             );
             let policies = compiling
                 .await?
@@ -341,17 +341,17 @@ fn change<T>(
     Ok((change, answer))
 }
 
-/// The policies of a directory, compiled where nobody waits for a decision. The turn ends no sooner, whoever hangs up.
+/// The policies of a directory, compiled where nobody waits for a decision. The lock is given back no sooner, whoever hangs up.
 async fn compile(
     compiler: &Arc<Compiler>,
     directory: Directory,
     before: Option<Directory>,
-    turn: Kept,
+    lock: KeptLock,
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
     off_the_workers(move || {
         let policies = start::compile_new(&compiler, &directory, before.as_ref()).map(Arc::new);
-        drop(turn);
+        drop(lock);
         policies
     })
     .await

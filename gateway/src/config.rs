@@ -5,8 +5,8 @@ mod several;
 pub use several::Several;
 
 use crate::cosigning::Witness;
-use crate::doors::{self, Address};
 use crate::gateway::DIRECTORY_BYTES_MAX;
+use crate::listeners::{self, Address};
 use axum::http::Uri;
 use axum::http::uri::Authority;
 use clap::builder::RangedU64ValueParser;
@@ -288,7 +288,7 @@ pub struct Serve {
     #[arg(
         long,
         env = "COUNTERSIGN_SOCKET_MODE",
-        value_parser = doors::parse_mode,
+        value_parser = listeners::parse_mode,
         default_value = "600",
         value_name = "MODE"
     )]

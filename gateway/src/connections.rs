@@ -1,4 +1,4 @@
-//! What comes in at a door: connections, and the requests on each.
+//! What comes in at a listener: connections, and the requests on each.
 //!
 //! Nearly all requests are asks, and on a connection on which one has come the next is one, too. So a connection begins in a loop that knows
 //! nothing else: it reads a request, has it answered by the application, and writes the response. Whatever is not plainly an ask, in its first
@@ -23,9 +23,9 @@
 mod handed_on;
 mod places;
 mod plain;
+mod read_turns;
 mod rest;
 mod routed;
-mod turns;
 mod wording;
 mod written_first;
 
@@ -42,6 +42,7 @@ use axum::serve::Listener;
 use handed_on::Begun;
 pub use places::places_max;
 use plain::{Headers, Plain, Seen};
+use read_turns::ReadTurns;
 pub use routed::serve_router;
 use std::cell::RefCell;
 use std::io;
@@ -55,7 +56,6 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::task::coop::consume_budget;
 use tokio::time::Sleep;
-use turns::Turns;
 use wording::{Desk, Words};
 
 /// How long a head may take that hyper reads, from the end of the request before. That is longer than proxies and clients keep connections that nothing
@@ -76,7 +76,7 @@ thread_local! {
 pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Output = ()>) {
     let (stopping, stop_requested) = watch::channel(false);
     let mut stop = pin!(stop);
-    let turns = Arc::new(Turns::new());
+    let turns = Arc::new(ReadTurns::new());
     // Ends with this function, however that ends.
     let mut giving = JoinSet::new();
     giving.spawn({
@@ -119,7 +119,7 @@ struct Connection<S> {
     unsent: Vec<u8>,
     /// How many asks were refused in a row.
     refused: u32,
-    turns: Arc<Turns>,
+    turns: Arc<ReadTurns>,
     /// Until when the rest is waited for of a request that has begun; none where nothing is missing.
     late: Option<Pin<Box<Sleep>>>,
     place: OwnedSemaphorePermit,
@@ -157,7 +157,7 @@ where
         stream: S,
         place: OwnedSemaphorePermit,
         app: App,
-        turns: Arc<Turns>,
+        turns: Arc<ReadTurns>,
         stop_requested: watch::Receiver<bool>,
     ) -> Self {
         Self {

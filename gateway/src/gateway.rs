@@ -4,7 +4,7 @@ use crate::admission::Admission;
 use crate::approvals::waiters::Waiters;
 use crate::background::Background;
 use crate::base::BaseSource;
-use crate::changes::Turns;
+use crate::changes::ChangeLocks;
 use crate::config::PublicUrl;
 use crate::connections;
 use crate::containment::Containment;
@@ -52,7 +52,7 @@ pub struct Options {
     pub body_time_max: Duration,
     /// The room for all bodies that are on their way. Gateways with clones of these options share it.
     pub arrivals: Arrivals,
-    /// How many connections may be open at all doors.
+    /// How many connections may be open at all listeners.
     pub connections_max: usize,
     /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
     pub queue_max: usize,
@@ -159,8 +159,8 @@ pub struct Gateway {
     pub connections: Arc<tokio::sync::Semaphore>,
     /// What is counted.
     pub metrics: Arc<Metrics>,
-    /// The turns of those who change directories.
-    pub changing: Turns,
+    /// Held by those who change directories.
+    pub change_locks: ChangeLocks,
     /// The long bodies with policies that are not answered yet.
     pub long_bodies: LongBodies,
     /// Acquired before work on drafts of policies.

@@ -365,8 +365,8 @@ fn refusal_of_last(lacking: Vec<Lacking>) -> Option<Refusal> {
     last.map(|lacking| limited(&lacking))
 }
 
-/// What a caller is told of a limit, in the words of the IETF draft on rate limit headers.
-struct Told<'t> {
+/// A limit, in the words of the IETF draft on rate limit headers.
+struct RateLimit<'t> {
     /// What the limit is called.
     name: &'t str,
     /// How much it lets pass (`q`).
@@ -379,7 +379,7 @@ struct Told<'t> {
     wait: Option<u64>,
 }
 
-impl Told<'_> {
+impl RateLimit<'_> {
     /// The refusal with those headers, and with how long to wait: in the header of RFC 9110 always, because that is the contract, and in the
     /// problem where waiting helps.
     fn with(&self, refusal: Refusal) -> Refusal {
@@ -431,14 +431,14 @@ fn limited(lacking: &Lacking) -> Refusal {
         Some(seconds) => format!("ask again in {seconds} s"),
         None => "it does not refill: have it changed".to_owned(),
     };
-    let told = Told {
+    let limit = RateLimit {
         name: owner.as_str(),
         quota: u64::from(capacity),
         window: window.is_finite().then(|| whole(window.ceil()).max(1)),
         left: level.whole_tokens(),
         wait: *wait,
     };
-    told.with(Refusal::new(
+    limit.with(Refusal::new(
         Code::RateLimited,
         format!("{whose} {holds}; {advice}"),
     ))

@@ -6,7 +6,7 @@ use crate::admission::Admission;
 use crate::approvals::waiters::Waiters;
 use crate::background::Background;
 use crate::base::{self, BaseSource};
-use crate::changes::Turns;
+use crate::changes::ChangeLocks;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
@@ -185,7 +185,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         retention: Retention::default(),
         watch,
         metrics,
-        changing: Turns::default(),
+        change_locks: ChangeLocks::default(),
         drafts: FairSemaphore::for_drafts(),
         searches: FairSemaphore::for_searches(),
         readings: FairSemaphore::for_readings(),

@@ -11,9 +11,9 @@ mod support;
 use axum::serve::Listener;
 use gateway::admission::Occupancy;
 use gateway::connections;
-use gateway::doors::{Address, Door};
 use gateway::gateway::Options;
 use gateway::http::arrivals::Arrivals;
+use gateway::listeners::{Address, BoundListener};
 use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
 use std::sync::Arc;
@@ -866,8 +866,10 @@ async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
     let stage = Stage::set().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.sock");
-    let door = Door::open(&Address::Unix(path.clone()), 0o600).await.unwrap();
-    let serving = tokio::spawn(door.serve(stage.app.clone(), std::future::pending()));
+    let listener = BoundListener::bind(&Address::Unix(path.clone()), 0o600)
+        .await
+        .unwrap();
+    let serving = tokio::spawn(listener.serve(stage.app.clone(), std::future::pending()));
     let (mut answers, mut asks) = UnixStream::connect(&path).await.unwrap().into_split();
     let taking = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });
     let nobodys = "POST /v1/authorize HTTP/1.1\r\nContent-Length: 0\r\n\r\n";

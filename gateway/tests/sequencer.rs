@@ -304,7 +304,13 @@ async fn a_change_that_has_to_follow_another_gateway_keeps_nobody_from_freezing(
     let change = gateway.change_in(Order::InTurn, By::Start, Force::No, stage.tenant, plan);
     let freeze = async {
         until(|| pause.lock().unwrap().is_some()).await;
-        drop(gateway.changing.of(stage.tenant, Order::AtOnce).await.unwrap());
+        drop(
+            gateway
+                .change_locks
+                .lock(stage.tenant, Order::AtOnce)
+                .await
+                .unwrap(),
+        );
         drop(pause.lock().unwrap().take());
     };
     let (changed, ()) = tokio::join!(change, freeze);

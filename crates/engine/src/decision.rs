@@ -226,7 +226,7 @@ impl Decided<'_> {
             delegators: delegation::shown_to_people(self.tenant, agent, ask),
         };
         let settings = &self.tenant.directory.tenant.settings;
-        let expires_at = settings.approvals.expiry(self.now);
+        let expires_at = settings.approvals.expires_at(self.now);
         Some(Approval::new(id, request, terms, self.now, expires_at))
     }
 

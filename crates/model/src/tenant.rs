@@ -160,7 +160,7 @@ impl ApprovalSettings {
     }
 
     /// When an approval expires that is asked for now.
-    pub fn expiry(self, now: Timestamp) -> Timestamp {
+    pub fn expires_at(self, now: Timestamp) -> Timestamp {
         Timestamp::from_millis(now.millis() + i64::from(self.expire_after_seconds) * 1_000)
     }
 }

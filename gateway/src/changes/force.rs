@@ -1,7 +1,7 @@
 //! A change that policies in force do not fit: refused with what is wrong, or, with force, made together with taking those
 //! policies out of use. Force is for operators: what an admin registers does not switch off what a policy editor wrote.
 
-use super::{Turn, compile, invalid_policies};
+use super::{ChangeLock, compile, invalid_policies};
 use crate::http::{Code, Holder, Refusal};
 use engine::TenantSnapshot;
 use model::{Directory, Noun, Policy, Role, SlashFreeName, Write};
@@ -127,11 +127,11 @@ impl Fitted {
     pub(super) async fn fit(
         &mut self,
         wanted: Wanted,
-        turn: &Turn<'_>,
+        lock: &ChangeLock<'_>,
         writes: &[Write],
         force: Force,
     ) -> Result<Fitting, Refusal> {
-        let fitting = fit(&wanted, turn, writes, force).await?;
+        let fitting = fit(&wanted, lock, writes, force).await?;
         self.0 = Some((wanted, fitting.clone()));
         Ok(fitting)
     }
@@ -139,12 +139,17 @@ impl Fitted {
 
 /// Compiles the policies as they are after a change that makes a difference to them. With force, whatever does not fit is taken out of use until
 /// the rest does.
-async fn fit(wanted: &Wanted, turn: &Turn<'_>, writes: &[Write], force: Force) -> Result<Fitting, Refusal> {
+async fn fit(
+    wanted: &Wanted,
+    lock: &ChangeLock<'_>,
+    writes: &[Write],
+    force: Force,
+) -> Result<Fitting, Refusal> {
     let Wanted { compiler, before, .. } = wanted;
     let mut after = wanted.after.clone();
     let mut idle: BTreeMap<SlashFreeName, Arc<Policy>> = BTreeMap::new();
     loop {
-        match compile(compiler, after.clone(), Some(before.clone()), turn.kept()).await? {
+        match compile(compiler, after.clone(), Some(before.clone()), lock.kept()).await? {
             Ok(policies) => {
                 let unbounded = unbounded(compiler, before, writes);
                 if !unbounded.0.is_empty() {

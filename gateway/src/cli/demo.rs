@@ -6,8 +6,8 @@
 pub mod runaway;
 
 use crate::changes::Plan;
-use crate::doors::Address;
 use crate::gateway::Gateway;
+use crate::listeners::Address;
 use anyhow::{Context, anyhow};
 use canon::Digest;
 use engine::EntryKind;

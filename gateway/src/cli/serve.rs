@@ -7,10 +7,10 @@ use crate::cli::stopping::{GRACE, Stops, out_of_patience};
 use crate::cli::{demo, operator_key};
 use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
-use crate::doors::{Address, Door};
 use crate::gateway::{Gateway, Options};
 use crate::http::Refusal;
 use crate::http::arrivals::Arrivals;
+use crate::listeners::{Address, BoundListener};
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
@@ -50,20 +50,20 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         tracing::info!("stopped before it listened");
         return Ok(());
     };
-    let addresses = opened.doors.iter().map(Door::address);
+    let addresses = opened.listeners.iter().map(BoundListener::address);
     let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
     opened.let_in(&addresses).await?;
     for address in addresses {
         tracing::info!(%address, "listening on {address}");
     }
     let Opened {
-        doors,
+        listeners,
         gateway,
         sequencer,
         store,
         ..
     } = opened;
-    serve(doors, gateway, sequencer, stops).await?;
+    serve(listeners, gateway, sequencer, stops).await?;
     if timeout(CLOSING_MAX, store.close()).await.is_err() {
         tracing::warn!("the database was not closed within {CLOSING_MAX:?}, and is left as by a crash");
     }
@@ -101,9 +101,9 @@ async fn open_unless_stopped(
     }
 }
 
-/// A gateway with its doors open, before anybody has been shown a key to it.
+/// A gateway with its listeners bound, before anybody has been shown a key to it.
 struct Opened {
-    doors: Vec<Door>,
+    listeners: Vec<BoundListener>,
     gateway: Arc<Gateway>,
     sequencer: Ended,
     store: Arc<dyn Store>,
@@ -136,7 +136,7 @@ impl Opened {
     }
 }
 
-/// Everything up to the doors. It may be dropped halfway.
+/// Everything up to the listeners. It may be dropped halfway.
 async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     let witnesses = witnesses(&options)?;
     if let Some(key) = &options.operator_key {
@@ -187,12 +187,12 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
     let listen = Several::flatten(options.listen);
-    let mut doors = Vec::with_capacity(listen.len());
+    let mut listeners = Vec::with_capacity(listen.len());
     for address in &listen {
-        doors.push(Door::open(address, options.socket_mode).await?);
+        listeners.push(BoundListener::bind(address, options.socket_mode).await?);
     }
     Ok(Opened {
-        doors,
+        listeners,
         gateway,
         sequencer,
         store,
@@ -245,7 +245,7 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
 }
 
 async fn serve(
-    doors: Vec<Door>,
+    listeners: Vec<BoundListener>,
     gateway: Arc<Gateway>,
     sequencer: Ended,
     mut stops: Stops,
@@ -259,9 +259,9 @@ async fn serve(
         // An error means that nobody can say it any more, which is a reason to stop as well.
         let _ = told.wait_for(|stop| *stop).await;
     };
-    let serving = doors
+    let serving = listeners
         .into_iter()
-        .map(|door| door.serve(app.clone(), stop(told.clone())));
+        .map(|listener| listener.serve(app.clone(), stop(told.clone())));
     let serving = join_all(serving.collect::<Vec<_>>());
     drop(app);
     tokio::spawn(async move {

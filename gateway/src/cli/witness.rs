@@ -3,7 +3,7 @@
 use super::stopping::{GRACE, Stops, out_of_patience};
 use crate::config::{RunWitness, Several};
 use crate::connections;
-use crate::doors;
+use crate::listeners;
 use crate::signing;
 use crate::witness::{Folder, Witness};
 use anyhow::{Context, ensure};
@@ -48,7 +48,7 @@ async fn serve(listener: TcpListener, router: Router, mut stops: Stops) {
         stops.recv().await;
         stopping.send_replace(true);
     };
-    let serving = connections::serve_router(doors::with_options(listener), router, stop);
+    let serving = connections::serve_router(listeners::with_options(listener), router, stop);
     tokio::select! {
         () = serving => {}
         () = out_of_patience(told) => tracing::warn!("some requests did not finish within {GRACE:?} and get no answer"),

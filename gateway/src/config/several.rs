@@ -104,7 +104,7 @@ where
 mod tests {
     use super::*;
     use crate::cosigning::Witness;
-    use crate::doors::Address;
+    use crate::listeners::Address;
     use clap::Parser;
 
     #[derive(Debug, Parser)]

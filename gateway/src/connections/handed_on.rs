@@ -1,7 +1,7 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
+use super::read_turns::ReadTurns;
 use super::rest::Rest;
-use super::turns::Turns;
 use super::written_first::WrittenFirst;
 use super::{REFUSED_MAX, plain};
 use crate::app::App;
@@ -42,7 +42,7 @@ pub(super) struct Begun {
 pub(super) async fn serve<S>(
     begun: Begun,
     stream: S,
-    (app, turns): (App, Arc<Turns>),
+    (app, turns): (App, Arc<ReadTurns>),
     stopped: Pin<&mut impl Future<Output = ()>>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
@@ -78,7 +78,7 @@ pub(super) async fn serve<S>(
 }
 
 /// Waits for the turn of a request whose head has come.
-async fn stand_in_line(turns: &Turns, request: &mut Request<Body>) {
+async fn stand_in_line(turns: &ReadTurns, request: &mut Request<Body>) {
     // Whoever comes after this would take the end of the wait for the beginning.
     let extensions = request.extensions_mut();
     extensions.get_or_insert_with(|| json::HeadAt(Instant::now()));
@@ -197,7 +197,7 @@ mod tests {
     #[tokio::test]
     async fn the_time_of_whoever_stands_in_line_begins_with_the_head() {
         const LONG: Duration = Duration::from_millis(50);
-        let turns = Turns::new();
+        let turns = ReadTurns::new();
         let mut request = Request::new(Body::empty());
         let mut times = Vec::new();
         for _ in 0..2 {

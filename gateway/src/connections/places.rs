@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Files that are not for connections: databases with their logs, indexes, sockets of the doors, and connections to PostgreSQL and witnesses.
+/// Files that are not for connections: databases with their logs, indexes, sockets of the listeners, and connections to PostgreSQL and witnesses.
 const KEPT: usize = 128;
 /// Where nobody can tell how many files may be open.
 const USUAL_LIMIT: usize = 1_024;

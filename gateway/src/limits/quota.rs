@@ -1,6 +1,6 @@
 //! What callers are told of quotas. They are counted by `engine::quotas`, in the commit of what they count.
 
-use super::Told;
+use super::RateLimit;
 use crate::http::{Code, Refusal};
 use engine::quotas::QuotaExceeded;
 use model::Timestamp;
@@ -19,14 +19,14 @@ pub fn exceeded(over: &QuotaExceeded, now: Timestamp) -> Refusal {
         (Some(until), Some(wait)) => format!("it begins anew at {until}, in {wait} s"),
         _ => "a run does not begin anew: have the limit raised".to_owned(),
     };
-    let told = Told {
+    let shown = RateLimit {
         name: &format!("{holder}-{window}"),
         quota: limit,
         window: over.until.and_then(|until| quota.window.seconds_before(until)),
         left: 0,
         wait,
     };
-    told.with(Refusal::new(
+    shown.with(Refusal::new(
         Code::QuotaExceeded,
         format!("the {holder}'s quota of {limit} calls per {window} is used up; {advice}"),
     ))

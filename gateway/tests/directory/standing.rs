@@ -251,7 +251,12 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
     let path = format!("/v1/agents/{agent}/freeze");
     let reason = json!({"reason": "a test"});
     let tenant = other.id.parse().unwrap();
-    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await.unwrap();
+    let turn = acme
+        .gateway
+        .change_locks
+        .lock(tenant, Order::InTurn)
+        .await
+        .unwrap();
     acme.post(&path, &acme.tenant.admin, &reason).await.expect(200);
     // What is changed in that tenant waits for the long one.
     let body = json!({"name": "reviewer"});
@@ -289,7 +294,12 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     let rule = json!({"trigger": "denials", "effect": "alert", "count": 5});
     acme.admin("PUT", "/v1/rules/old", rule).await.expect(201);
     let tenant = acme.tenant.id.parse().unwrap();
-    let turn = acme.gateway.changing.of(tenant, Order::InTurn).await.unwrap();
+    let turn = acme
+        .gateway
+        .change_locks
+        .lock(tenant, Order::InTurn)
+        .await
+        .unwrap();
     let reason = json!({"reason": "a test"});
     for path in [
         "/v1/tools/files/freeze",
@@ -333,7 +343,7 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
 #[tokio::test]
 async fn everybodys_policies_keep_nobody_from_taking_something_away() {
     let acme = Acme::open().await;
-    let turn = acme.gateway.changing.of_all().await;
+    let turn = acme.gateway.change_locks.lock_all().await;
     let reason = json!({"reason": "a test"});
     let frozen = acme.admin("POST", "/v1/runs/r-1/freeze", reason);
     frozen.await.expect(200);
@@ -360,7 +370,7 @@ async fn several_tenants_change_at_once_and_none_while_everybodys_policies_do() 
     for reply in futures_util::future::join_all(changes).await {
         reply.expect(201);
     }
-    let turn = acme.gateway.changing.of_all().await;
+    let turn = acme.gateway.change_locks.lock_all().await;
     let waits = hire(&acme.tenant.admin, 0);
     let reads = acme.get("/v1/agents", &acme.tenant.admin);
     let waits = match futures_util::future::select(Box::pin(waits), Box::pin(reads)).await {

@@ -184,8 +184,8 @@ async fn some_long_sets_wait_for_their_turn_and_a_freeze_waits_for_none_of_them(
     let desk = Desk::open().await;
     let turn = desk
         .gateway
-        .changing
-        .of(desk.tenant, Order::InTurn)
+        .change_locks
+        .lock(desk.tenant, Order::InTurn)
         .await
         .unwrap();
     let long = "x".repeat((4 << 20) - 100);

@@ -145,8 +145,8 @@ async fn keys_are_taken_away_whatever_else_is_changed_in_the_tenant() {
     let kept = Kept::set(&old).await;
     let gateway = &kept.stage.gateway;
     let turn = gateway
-        .changing
-        .of(kept.stage.tenant, Order::InTurn)
+        .change_locks
+        .lock(kept.stage.tenant, Order::InTurn)
         .await
         .unwrap();
     kept.keep(jwks(&new).to_string()).await;

@@ -94,8 +94,8 @@ async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_befor
     // Nothing is done while they come, as if they came all at once.
     let turn = stage
         .gateway
-        .changing
-        .of(stage.tenant, Order::AtOnce)
+        .change_locks
+        .lock(stage.tenant, Order::AtOnce)
         .await
         .unwrap();
     for _ in 0..5 {
@@ -146,19 +146,19 @@ async fn a_freeze_that_a_person_lifts_while_the_rule_waits_for_its_turn_does_not
         let put = rule("canary_calls", "alert", 1);
         stage.admin("PUT", &path, &put).await.expect(201);
     }
-    let changing = &stage.gateway.changing;
-    let mut turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+    let locks = &stage.gateway.change_locks;
+    let mut turn = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
     stage.ask(&trapped()).await.expect(200);
     // Whoever waits for the turn gets it next, so rules fire one by one.
     while stage.count("alert_raised").await == 0 {
         drop(turn);
-        turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+        turn = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
     }
     let pass_on = async {
         let mut turn = turn;
         while stage.count("agent_unfrozen").await == 0 {
             drop(turn);
-            turn = changing.of(stage.tenant, Order::AtOnce).await.unwrap();
+            turn = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
         }
     };
     let (lifted, ()) = tokio::join!(stage.stand(&stage.agent, "unfreeze"), pass_on);
@@ -565,8 +565,8 @@ async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() 
     }
     // After this one, no look goes on that has begun before the rules were there.
     world.gateway.contain().await;
-    let changing = &world.gateway.changing;
-    let mut turn = changing.of(busy.id, Order::AtOnce).await.unwrap();
+    let locks = &world.gateway.change_locks;
+    let mut turn = locks.lock(busy.id, Order::AtOnce).await.unwrap();
     for tenancy in [&busy, &other] {
         let answer = world.authorize(&tenancy.token, &injected()).await.json();
         assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
@@ -574,7 +574,7 @@ async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() 
     // Whoever waits for the turn gets it next, so rules fire one by one, until as many have as do in one look.
     while alerts(&world, busy.id).await < 20 {
         drop(turn);
-        turn = changing.of(busy.id, Order::AtOnce).await.unwrap();
+        turn = locks.lock(busy.id, Order::AtOnce).await.unwrap();
     }
     until(|| {
         let snapshot = world.gateway.snapshot.load();

@@ -1,4 +1,4 @@
-//! The local door: the real program on a Unix socket.
+//! The real program on a Unix socket.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

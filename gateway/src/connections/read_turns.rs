@@ -13,8 +13,8 @@ use tokio::sync::{Notify, Semaphore};
 /// where there is more than enough of everything.
 const ROUND: usize = 8;
 
-/// A line.
-pub(super) struct Turns {
+/// The line, and the turns to be read that those in it are given.
+pub(super) struct ReadTurns {
     /// How many stand in it and are in no round yet. A round is taken out and given under the lock.
     waiting: Mutex<usize>,
     given: Semaphore,
@@ -23,9 +23,9 @@ pub(super) struct Turns {
 }
 
 /// Somebody who stands in a line. Whoever goes away without a turn leaves none behind.
-struct Standing<'t>(&'t Turns);
+struct Standing<'t>(&'t ReadTurns);
 
-impl Turns {
+impl ReadTurns {
     pub(super) const fn new() -> Self {
         Self {
             waiting: Mutex::new(0),
@@ -102,7 +102,7 @@ mod tests {
     /// The numbers of those who had a turn, in order.
     type Had = Arc<Mutex<Vec<usize>>>;
 
-    fn line_up(turns: &Arc<Turns>, had: &Had, numbers: std::ops::Range<usize>) -> JoinSet<()> {
+    fn line_up(turns: &Arc<ReadTurns>, had: &Had, numbers: std::ops::Range<usize>) -> JoinSet<()> {
         let one = |number| {
             let (turns, had) = (Arc::clone(turns), Arc::clone(had));
             async move {
@@ -115,7 +115,7 @@ mod tests {
 
     #[tokio::test]
     async fn everybody_has_a_turn_in_the_order_of_the_line() {
-        let (turns, had) = (Arc::new(Turns::new()), Had::default());
+        let (turns, had) = (Arc::new(ReadTurns::new()), Had::default());
         let line = line_up(&turns, &had, 0..3 * ROUND + 1);
         let later = {
             let turns = Arc::clone(&turns);
@@ -132,7 +132,7 @@ mod tests {
 
     #[tokio::test]
     async fn between_two_rounds_is_time_for_others() {
-        let (turns, had) = (Arc::new(Turns::new()), Had::default());
+        let (turns, had) = (Arc::new(ReadTurns::new()), Had::default());
         let line = line_up(&turns, &had, 0..10 * ROUND);
         tokio::task::yield_now().await;
         let giving = {
@@ -152,7 +152,7 @@ mod tests {
 
     #[tokio::test]
     async fn whoever_goes_away_leaves_no_turn_behind() {
-        let (turns, had) = (Arc::new(Turns::new()), Had::default());
+        let (turns, had) = (Arc::new(ReadTurns::new()), Had::default());
         let pause = || tokio::time::sleep(Duration::from_millis(20));
         let mut line = line_up(&turns, &had, 0..10 * ROUND);
         pause().await;
@@ -170,7 +170,7 @@ mod tests {
 
     #[tokio::test]
     async fn nobody_has_a_turn_that_was_not_given() {
-        let (turns, had) = (Arc::new(Turns::new()), Had::default());
+        let (turns, had) = (Arc::new(ReadTurns::new()), Had::default());
         let _line = line_up(&turns, &had, 0..ROUND);
         tokio::time::sleep(Duration::from_millis(20)).await;
         assert!(had.lock().unwrap().is_empty());

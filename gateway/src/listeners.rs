@@ -3,14 +3,13 @@
 //! A socket is a file. It is opened in a folder that nobody else can enter, gets its mode there, and is moved to its place only
 //! then, so that nobody is let in before the mode says who may. Of several programs that want the same place, one gets it.
 
-mod local;
+mod unix;
 
 use crate::app::App;
 use crate::connections;
 use anyhow::{Context, bail};
 use axum::serve::{Listener, ListenerExt};
 use futures_util::future::BoxFuture;
-use local::LocalListener;
 use socket2::{SockRef, TcpKeepalive};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
@@ -21,6 +20,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
+use unix::LocalListener;
 
 /// What stands before the path of a socket.
 const UNIX: &str = "unix:";
@@ -72,17 +72,17 @@ impl fmt::Display for Address {
     }
 }
 
-/// A door that is open.
-pub enum Door {
+/// A listener that is bound to its address.
+pub enum BoundListener {
     /// Over TCP.
     Tcp(TcpListener),
     /// Over a socket.
     Unix(UnixListener, SocketFile),
 }
 
-impl Door {
-    /// Opens it. `socket_mode` are the permissions of a socket.
-    pub async fn open(address: &Address, socket_mode: u32) -> anyhow::Result<Self> {
+impl BoundListener {
+    /// Binds it. `socket_mode` are the permissions of a socket.
+    pub async fn bind(address: &Address, socket_mode: u32) -> anyhow::Result<Self> {
         let opened = match address {
             Address::Tcp(address) => TcpListener::bind(address)
                 .await
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_has_its_mode_and_is_gone_with_its_door() {
+    async fn a_socket_has_its_mode_and_is_gone_with_its_listener() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.sock");
         let (listener, file) = open_socket(&path, 0o620).unwrap();
