@@ -159,28 +159,11 @@ pub(crate) fn rule(
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Ruling, Unanswerable> {
-    rule_read(&policies.read(question)?, delegators)
-}
-
-/// `rule` for a question whose parameters were read already.
-///
-/// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or denied, takes nothing from what is
-/// asked for another one of them. For one alone the policies see to that themselves.
-fn rule_read(question: &ReadQuestion<'_, '_>, delegators: &[Delegator<'_>]) -> Result<Ruling, Unanswerable> {
-    let all = rule_each(question, delegators)?;
-    match question.as_registered().filter(|_| !delegators.is_empty()) {
-        None => Ok(all),
-        Some(registered) => Ok(rule_each(&registered, delegators)?.with_claim(all)),
-    }
-}
-
-fn rule_each(question: &ReadQuestion<'_, '_>, delegators: &[Delegator<'_>]) -> Result<Ruling, Unanswerable> {
-    let mut all = question.rule()?;
-    for delegator in delegators {
-        let theirs = question.asked_by(delegator.agent, delegator.team).rule()?;
-        all = delegator.join(all, theirs, question.question().tool);
-    }
-    Ok(all)
+    let question = policies.read(question)?;
+    let rulings = rule_read(&question, delegators, |question| {
+        question.rule().map(Rulings::plain)
+    })?;
+    Ok(rulings.ruling)
 }
 
 /// What [`rule`] says, and beside it the answer of the policies on trial.
@@ -201,32 +184,38 @@ pub(crate) fn rule_read_beside(
     question: &ReadQuestion<'_, '_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Rulings, Unanswerable> {
-    let all = rule_each_beside(question, delegators)?;
-    // INVARIANT: without the claim first, as in `rule_read`.
-    let Some(registered) = question.as_registered() else {
-        return Ok(all);
-    };
-    let plain = rule_each_beside(&registered, delegators)?;
-    let shadows = plain.shadow.zip(all.shadow);
-    Ok(Rulings {
-        ruling: plain.ruling.with_claim(all.ruling),
-        shadow: shadows.map(|(plain, all)| plain.with_claim(all)),
-    })
+    rule_read(question, delegators, ReadQuestion::rule_beside)
 }
 
-fn rule_each_beside(
-    question: &ReadQuestion<'_, '_>,
-    delegators: &[Delegator<'_>],
+/// The answer to a question whose parameters were read already, which has to be allowed to each of these, too. `ask`
+/// asks it for one agent.
+///
+/// INVARIANT: what all of them are answered without the claim comes first, so that who is asked because of it, or
+/// denied, takes nothing from what is asked for another one of them. For one alone the policies see to that themselves.
+fn rule_read<'s, 'q>(
+    question: &ReadQuestion<'s, 'q>,
+    delegators: &[Delegator<'q>],
+    ask: impl Fn(&ReadQuestion<'s, 'q>) -> Result<Rulings, Unanswerable>,
+) -> Result<Rulings, Unanswerable> {
+    let all = rule_each(question, delegators, &ask)?;
+    let Some(registered) = question.as_registered().filter(|_| !delegators.is_empty()) else {
+        return Ok(all);
+    };
+    let as_registered = rule_each(&registered, delegators, &ask)?;
+    Ok(as_registered.combine(all, Ruling::with_claim))
+}
+
+/// The answer for the agent that asks, combined with that for each of these.
+fn rule_each<'s, 'q>(
+    question: &ReadQuestion<'s, 'q>,
+    delegators: &[Delegator<'q>],
+    ask: impl Fn(&ReadQuestion<'s, 'q>) -> Result<Rulings, Unanswerable>,
 ) -> Result<Rulings, Unanswerable> {
     let tool = question.question().tool;
-    let mut all = question.rule_beside()?;
+    let mut all = ask(question)?;
     for delegator in delegators {
-        let theirs = question.asked_by(delegator.agent, delegator.team).rule_beside()?;
-        let shadows = all.shadow.zip(theirs.shadow);
-        all = Rulings {
-            ruling: delegator.join(all.ruling, theirs.ruling, tool),
-            shadow: shadows.map(|(all, theirs)| delegator.join(all, theirs, tool)),
-        };
+        let theirs = ask(&question.asked_by(delegator.agent, delegator.team))?;
+        all = all.combine(theirs, |all, theirs| delegator.join(all, theirs, tool));
     }
     Ok(all)
 }
@@ -242,8 +231,8 @@ pub(crate) fn rule_without_parameters(
     let Some(registered) = question.as_registered().filter(|_| !delegators.is_empty()) else {
         return Ok(all);
     };
-    let plain = rule_each_without_parameters(policies, &registered, delegators)?;
-    Ok(Ruling::with_claim_if_known(plain, all))
+    let as_registered = rule_each_without_parameters(policies, &registered, delegators)?;
+    Ok(Ruling::with_claim_if_known(as_registered, all))
 }
 
 fn rule_each_without_parameters(

@@ -40,7 +40,9 @@ impl PolicySet {
         known: Option<Known<'_>>,
         question: &Question<'_>,
     ) -> Result<Ruling, Unanswerable> {
-        self.rule_case(known, question, question.as_registered().as_ref())
+        let registered = question.as_registered();
+        let rulings = self.rule_in_force(known, question, registered.as_ref())?;
+        Ok(rulings.ruling)
     }
 
     /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values. Obligations that only name
@@ -138,7 +140,7 @@ impl PolicySet {
     /// have the types that policies rely on; and of a read that is said to change something, not whether it may be read.
     pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
         let known = Known::read_types(&self.contents, question)?;
-        self.rule_case(known, question, None)
+        Ok(self.rule_in_force(known, question, None)?.ruling)
     }
 
     /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
@@ -153,63 +155,42 @@ impl PolicySet {
         known: Option<Known<'_>>,
         question: &Question<'_>,
     ) -> Result<Rulings, Unanswerable> {
+        let registered = question.as_registered();
         if !self.has_trials() {
-            let ruling = self.rule_known(known, question)?;
-            return Ok(Rulings { ruling, shadow: None });
+            return self.rule_in_force(known, question, registered.as_ref());
         }
         let Some(known) = known else {
             let (ruling, shadow) = (unknown_action(), Some(unknown_action()));
             return Ok(Rulings { ruling, shadow });
         };
-        let case = Case::open(known, question, ReadSet::default())?;
         let worlds = [World::InForce(&question.agent.id), World::Promoted];
-        let both = |case: &Case<'_>| {
-            let counts = |presence| worlds.iter().any(|world| self.contents.counts(presence, *world));
+        let counts = |presence| worlds.iter().any(|world| self.contents.counts(presence, *world));
+        for_everybody(known, question, registered.as_ref(), |case| {
             let evaluated = case.evaluate(counts);
-            worlds.map(|world| case.ruling(&evaluated, world))
-        };
-        let side = |case: &Case<'_>, question: &Question<'_>| -> Result<[Ruling; 2], Unanswerable> {
-            let [ruling, shadow] = both(case);
-            let Some(user) = case.of_user(question, ReadSet::default())? else {
-                return Ok([ruling, shadow]);
-            };
-            let [users, users_shadow] = both(&user);
-            let whose = whose(question);
-            Ok([ruling.and(users, &whose), shadow.and(users_shadow, &whose)])
-        };
-        let [mut ruling, mut shadow] = side(&case, question)?;
-        if let Some(registered) = question.as_registered() {
-            let again = case.again(&registered, ReadSet::default())?;
-            let [as_registered, its_shadow] = side(&again, &registered)?;
-            ruling = as_registered.with_claim(ruling);
-            shadow = its_shadow.with_claim(shadow);
-        }
-        let shadow = Some(shadow);
-        Ok(Rulings { ruling, shadow })
+            let [ruling, promoted] = worlds.map(|world| case.ruling(&evaluated, world));
+            Rulings {
+                ruling,
+                shadow: Some(promoted),
+            }
+        })
     }
 
-    fn rule_case(
+    /// The answer of the policies in force, without a shadow. `registered` is the question as the action is registered,
+    /// if that has to be allowed, too.
+    fn rule_in_force(
         &self,
         known: Option<Known<'_>>,
         question: &Question<'_>,
         registered: Option<&Question<'_>>,
-    ) -> Result<Ruling, Unanswerable> {
+    ) -> Result<Rulings, Unanswerable> {
         let Some(known) = known else {
-            return Ok(unknown_action());
+            return Ok(Rulings::plain(unknown_action()));
         };
-        let case = Case::open(known, question, ReadSet::default())?;
         let world = World::InForce(&question.agent.id);
-        let rule = |case: &Case<'_>| {
+        for_everybody(known, question, registered, |case| {
             let evaluated = case.evaluate(|presence| self.contents.counts(presence, world));
-            case.ruling(&evaluated, world)
-        };
-        let ruling = for_both(&case, question, rule)?;
-        let Some(registered) = registered else {
-            return Ok(ruling);
-        };
-        let again = case.again(registered, ReadSet::default())?;
-        let as_registered = for_both(&again, registered, rule)?;
-        Ok(as_registered.with_claim(ruling))
+            Rulings::plain(case.ruling(&evaluated, world))
+        })
     }
 }
 
@@ -227,18 +208,37 @@ impl Ruling {
     }
 }
 
-/// The ruling for the agent together with that for the user for whom it acts, who is asked about also where the agent is denied: what is to be
-/// redacted for the user is to be redacted in the record of a denial.
+/// The rulings for the agent and for the user for whom it acts: for this question, combined with those for
+/// `registered`, the question as the action is registered, if that has to be allowed, too. `rule` rules on one case.
+fn for_everybody(
+    known: Known<'_>,
+    question: &Question<'_>,
+    registered: Option<&Question<'_>>,
+    rule: impl Fn(&Case<'_>) -> Rulings,
+) -> Result<Rulings, Unanswerable> {
+    let case = Case::open(known, question, ReadSet::default())?;
+    let claimed = for_both(&case, question, &rule)?;
+    let Some(registered) = registered else {
+        return Ok(claimed);
+    };
+    let again = case.again(registered, ReadSet::default())?;
+    let as_registered = for_both(&again, registered, &rule)?;
+    Ok(as_registered.combine(claimed, Ruling::with_claim))
+}
+
+/// The rulings for the agent together with those for the user for whom it acts, who is asked about also where the agent
+/// is denied: what is to be redacted for the user is to be redacted in the record of a denial.
 fn for_both(
     case: &Case<'_>,
     question: &Question<'_>,
-    rule: impl Fn(&Case<'_>) -> Ruling,
-) -> Result<Ruling, Unanswerable> {
-    let ruling = rule(case);
-    match case.of_user(question, ReadSet::default())? {
-        Some(user) => Ok(ruling.and(rule(&user), &whose(question))),
-        None => Ok(ruling),
-    }
+    rule: impl Fn(&Case<'_>) -> Rulings,
+) -> Result<Rulings, Unanswerable> {
+    let rulings = rule(case);
+    let Some(user) = case.of_user(question, ReadSet::default())? else {
+        return Ok(rulings);
+    };
+    let whose = whose(question);
+    Ok(rulings.combine(rule(&user), |agents, users| agents.and(users, &whose)))
 }
 
 /// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both again as the action is

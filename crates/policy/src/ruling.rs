@@ -149,13 +149,30 @@ pub struct Ruling {
     pub errors: Vec<PolicyFault>,
 }
 
-/// What is ruled beside each other on one question.
+/// The ruling on a question, and its shadow.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rulings {
     /// What is in force.
     pub ruling: Ruling,
     /// What it would have been if everything on trial were enforced; `None` if nothing is on trial.
     pub shadow: Option<Ruling>,
+}
+
+impl Rulings {
+    /// A ruling without a shadow.
+    pub const fn plain(ruling: Ruling) -> Self {
+        Self { ruling, shadow: None }
+    }
+
+    /// Combines the two rulings by `with`, and in the same way the two shadows, if both have one.
+    #[must_use]
+    pub fn combine(self, others: Self, with: impl Fn(Ruling, Ruling) -> Ruling) -> Self {
+        let shadows = self.shadow.zip(others.shadow);
+        Self {
+            ruling: with(self.ruling, others.ruling),
+            shadow: shadows.map(|(own, other)| with(own, other)),
+        }
+    }
 }
 
 impl Ruling {
