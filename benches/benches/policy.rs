@@ -226,7 +226,7 @@ fn time_shadows(criterion: &mut Criterion) {
     criterion.bench_function("policy/beside_a_shadow", |bencher| {
         bencher.iter(|| {
             let rulings = policies
-                .rule_beside(black_box(&question))
+                .rule_with_shadow(black_box(&question))
                 .expect("the parameters fit the schema");
             let shadow = rulings.shadow.as_ref().expect("something is in shadow");
             assert!(rulings.ruling.verdict() == Verdict::Allow && shadow.verdict() == Verdict::Deny);

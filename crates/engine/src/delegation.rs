@@ -166,25 +166,25 @@ pub(crate) fn rule(
     Ok(rulings.ruling)
 }
 
-/// What [`rule`] says, and beside it the answer of the policies on trial.
-pub(crate) fn rule_beside(
+/// What [`rule`] says, with its shadow: what it would say if everything on trial were enforced.
+pub(crate) fn rule_with_shadow(
     policies: &PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Rulings, Unanswerable> {
     // Most asks are in nobody else's name, and then nothing is kept for others.
     if delegators.is_empty() {
-        return policies.rule_beside(question);
+        return policies.rule_with_shadow(question);
     }
-    rule_read_beside(&policies.read(question)?, delegators)
+    rule_read_with_shadow(&policies.read(question)?, delegators)
 }
 
-/// `rule_beside` for a question whose parameters were read already.
-pub(crate) fn rule_read_beside(
+/// `rule_with_shadow` for a question whose parameters were read already.
+pub(crate) fn rule_read_with_shadow(
     question: &ReadQuestion<'_, '_>,
     delegators: &[Delegator<'_>],
 ) -> Result<Rulings, Unanswerable> {
-    rule_read(question, delegators, ReadQuestion::rule_beside)
+    rule_read(question, delegators, ReadQuestion::rule_with_shadow)
 }
 
 /// The answer to a question whose parameters were read already, which has to be allowed to each of these, too. `ask`

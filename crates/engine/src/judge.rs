@@ -684,7 +684,7 @@ pub fn explain(
         let explanation = question.explain()?;
         let rulings = match delegation::delegators(tenant, agent, ask) {
             Ok(delegators) if delegators.is_empty() => return Ok(explanation),
-            Ok(delegators) => delegation::rule_read_beside(&question, &delegators)?,
+            Ok(delegators) => delegation::rule_read_with_shadow(&question, &delegators)?,
             Err(name) => {
                 let ruling = Ruling::denial(ReasonCode::UnknownPrincipal, unknown_principal(&name));
                 let shadow = explanation.shadow.as_ref().map(|_| ruling.clone());
@@ -719,7 +719,7 @@ fn rule(
     delegators: &[Delegator<'_>],
     question: &Question<'_>,
 ) -> Result<Judgement, Refusal> {
-    match delegation::rule_beside(&tenant.policies, question, delegators) {
+    match delegation::rule_with_shadow(&tenant.policies, question, delegators) {
         Ok(Rulings { ruling, shadow }) => {
             let shadow = shadow.map(|ruling| Box::new(from_ruling(ruling, question)));
             Ok(Judgement {

@@ -63,9 +63,10 @@ impl<'q> ReadQuestion<'_, 'q> {
         self.set.rule_known(self.known.clone(), &self.question)
     }
 
-    /// What [`PolicySet::rule_beside`] says.
-    pub fn rule_beside(&self) -> Result<Rulings, Unanswerable> {
-        self.set.rule_known_beside(self.known.clone(), &self.question)
+    /// What [`PolicySet::rule_with_shadow`] says.
+    pub fn rule_with_shadow(&self) -> Result<Rulings, Unanswerable> {
+        self.set
+            .rule_known_with_shadow(self.known.clone(), &self.question)
     }
 
     /// What [`PolicySet::explain`] says.

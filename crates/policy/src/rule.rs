@@ -143,14 +143,15 @@ impl PolicySet {
         Ok(self.rule_in_force(known, question, None)?.ruling)
     }
 
-    /// The answer of the policies, and beside it that of the policies on trial. Where nothing is on trial it costs what
-    /// [`Self::rule`] does.
-    pub fn rule_beside(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {
-        self.rule_known_beside(Known::read(&self.contents, question)?, question)
+    /// The answer of the policies, with its shadow: what it would be if everything on trial were enforced. Where
+    /// nothing is on trial, there is none, and it costs what [`Self::rule`] does.
+    pub fn rule_with_shadow(&self, question: &Question<'_>) -> Result<Rulings, Unanswerable> {
+        self.rule_known_with_shadow(Known::read(&self.contents, question)?, question)
     }
 
-    /// [`Self::rule_beside`] where the parameters were read already; `known` is `None` where no policy can know the action.
-    pub(crate) fn rule_known_beside(
+    /// [`Self::rule_with_shadow`] where the parameters were read already; `known` is `None` where no policy can know
+    /// the action.
+    pub(crate) fn rule_known_with_shadow(
         &self,
         known: Option<Known<'_>>,
         question: &Question<'_>,

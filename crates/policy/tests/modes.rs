@@ -42,9 +42,9 @@ fn set(policies: &[TenantPolicy]) -> PolicySet {
 }
 
 /// The reason of what is in force, and of the shadow.
-fn beside(set: &PolicySet) -> (ReasonCode, Option<ReasonCode>) {
+fn with_shadow(set: &PolicySet) -> (ReasonCode, Option<ReasonCode>) {
     let rulings = World::default()
-        .with_question(|question| set.rule_beside(question))
+        .with_question(|question| set.rule_with_shadow(question))
         .unwrap();
     assert_eq!(World::default().ask(set).unwrap(), rulings.ruling);
     (rulings.ruling.reason, rulings.shadow.map(|shadow| shadow.reason))
@@ -53,13 +53,13 @@ fn beside(set: &PolicySet) -> (ReasonCode, Option<ReasonCode>) {
 #[test]
 fn a_policy_in_shadow_changes_no_answer_and_says_its_own() {
     use ReasonCode::{NoPolicyPermits, PolicyForbids, PolicyPermits};
-    assert_eq!(beside(&set(&[tenant("a", ALLOW)])), (PolicyPermits, None));
+    assert_eq!(with_shadow(&set(&[tenant("a", ALLOW)])), (PolicyPermits, None));
     assert_eq!(
-        beside(&set(&[tenant("a", ALLOW), with("b", DENY, Mode::Shadow)])),
+        with_shadow(&set(&[tenant("a", ALLOW), with("b", DENY, Mode::Shadow)])),
         (PolicyPermits, Some(PolicyForbids))
     );
     assert_eq!(
-        beside(&set(&[with("b", ALLOW, Mode::Shadow)])),
+        with_shadow(&set(&[with("b", ALLOW, Mode::Shadow)])),
         (NoPolicyPermits, Some(PolicyPermits))
     );
 }
@@ -69,19 +69,19 @@ fn a_version_on_trial_takes_the_place_of_the_one_that_is_enforced() {
     use ReasonCode::{PolicyForbids, PolicyPermits};
     let versions = |mode: Mode| [tenant("a", ALLOW), with("a", DENY, mode)];
     assert_eq!(
-        beside(&set(&versions(Mode::Shadow))),
+        with_shadow(&set(&versions(Mode::Shadow))),
         (PolicyPermits, Some(PolicyForbids))
     );
     assert_eq!(
-        beside(&set(&versions(canary(&[other()])))),
+        with_shadow(&set(&versions(canary(&[other()])))),
         (PolicyPermits, Some(PolicyForbids))
     );
     assert_eq!(
-        beside(&set(&versions(canary(&[me()])))),
+        with_shadow(&set(&versions(canary(&[me()])))),
         (PolicyForbids, Some(PolicyForbids))
     );
     let loosened = set(&[tenant("a", DENY), with("a", ALLOW, canary(&[me(), other()]))]);
-    assert_eq!(beside(&loosened), (PolicyPermits, Some(PolicyPermits)));
+    assert_eq!(with_shadow(&loosened), (PolicyPermits, Some(PolicyPermits)));
     let ruling = World::default().ask(&loosened).unwrap();
     assert_eq!(matched(&ruling), ["a/it"]);
 }
@@ -97,15 +97,15 @@ fn everything_on_trial_counts_together_in_the_shadow() {
     ];
     // For this agent only the first trial counts, and that permits nothing.
     assert_eq!(
-        beside(&set(&policies[..2])),
+        with_shadow(&set(&policies[..2])),
         (ReasonCode::NoPolicyPermits, Some(ReasonCode::NoPolicyPermits))
     );
     assert_eq!(
-        beside(&set(&policies[..3])),
+        with_shadow(&set(&policies[..3])),
         (ReasonCode::NoPolicyPermits, Some(PolicyPermits))
     );
     assert_eq!(
-        beside(&set(&policies)),
+        with_shadow(&set(&policies)),
         (ReasonCode::NoPolicyPermits, Some(PolicyForbids))
     );
 }
@@ -115,7 +115,7 @@ fn an_action_that_nothing_knows_is_unknown_to_the_shadow_too() {
     let registry = world::tool("other", [world::action("x", true, None)]);
     let set = compile(&[registry], &[with("a", ALLOW, Mode::Shadow)]).unwrap();
     assert_eq!(
-        beside(&set),
+        with_shadow(&set),
         (ReasonCode::UnknownTool, Some(ReasonCode::UnknownTool))
     );
 }

@@ -661,7 +661,9 @@ fn patterns_on_trial_fail_for_the_shadow_alone() {
     let set = world
         .compile(&BasePolicies::parse("").unwrap(), &policies)
         .unwrap();
-    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    let rulings = world
+        .with_question(|question| set.rule_with_shadow(question))
+        .unwrap();
     assert_eq!(rulings.ruling, world.ask(&set).unwrap());
     assert_eq!(
         (rulings.ruling.reason, rulings.shadow.unwrap().reason),
@@ -688,7 +690,9 @@ fn in_force_and_promoted(
     let promoted: Vec<_> = others.cloned().chain([tried.clone()]).collect();
     let promoted = world.ask(&compiled(&promoted)).unwrap();
     let explanation = world.with_question(|question| set.explain(question)).unwrap();
-    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    let rulings = world
+        .with_question(|question| set.rule_with_shadow(question))
+        .unwrap();
     assert_eq!(rulings.shadow.as_ref(), Some(&promoted));
     assert_eq!(explanation.shadow.as_ref(), Some(&promoted));
     assert_eq!(rulings.ruling, world.ask(&compiled(enforced)).unwrap());
@@ -824,7 +828,9 @@ fn conditions_on_trial_fail_for_the_shadow_alone() {
     let set = world
         .compile(&BasePolicies::parse("").unwrap(), &policies)
         .unwrap();
-    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    let rulings = world
+        .with_question(|question| set.rule_with_shadow(question))
+        .unwrap();
     assert_eq!(rulings.ruling, world.ask(&set).unwrap());
     assert_eq!(
         (rulings.ruling.reason, rulings.shadow.unwrap().reason),

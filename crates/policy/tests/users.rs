@@ -210,7 +210,9 @@ fn what_is_on_trial_is_tried_for_both() {
     let mine = tenant("mine", "@id(\"all\") permit (principal, action, resource);");
     let base = BasePolicies::parse("").unwrap();
     let set = world.compile(&base, &[mine, trial]).unwrap();
-    let rulings = world.with_question(|question| set.rule_beside(question)).unwrap();
+    let rulings = world
+        .with_question(|question| set.rule_with_shadow(question))
+        .unwrap();
     assert_eq!(rulings.ruling.verdict(), Verdict::Allow);
     let shadow = rulings.shadow.unwrap();
     assert_eq!(

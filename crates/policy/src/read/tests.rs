@@ -57,7 +57,7 @@ fn parameters_are_read_once_for_all_in_whose_name_it_is_asked() {
             let theirs = read.asked_by(agent, None);
             for side in [theirs.as_registered().unwrap(), theirs] {
                 side.rule().unwrap();
-                side.rule_beside().unwrap();
+                side.rule_with_shadow().unwrap();
                 side.explain().unwrap();
             }
         }
@@ -98,7 +98,7 @@ fn the_teams_of_the_user_are_made_once_for_all_in_whose_name_it_is_asked() {
             let theirs = read.asked_by(agent, team);
             for side in [theirs.as_registered().unwrap(), theirs] {
                 assert_eq!(side.rule().unwrap().reason, ReasonCode::PolicyForbids);
-                side.rule_beside().unwrap();
+                side.rule_with_shadow().unwrap();
                 side.explain().unwrap();
             }
         }
@@ -124,8 +124,8 @@ fn a_question_that_was_read_is_answered_as_it_would_be_by_itself() {
                 (asked.as_registered().unwrap(), theirs.as_registered().unwrap()),
                 (asked, theirs),
             ] {
-                let rulings = read.rule_beside().unwrap();
-                assert_eq!(rulings, set.rule_beside(&plain).unwrap());
+                let rulings = read.rule_with_shadow().unwrap();
+                assert_eq!(rulings, set.rule_with_shadow(&plain).unwrap());
                 assert_eq!(read.rule(), set.rule(&plain));
                 assert_eq!(read.explain(), set.explain(&plain));
                 told.push((rulings.ruling.approval, rulings.shadow.unwrap().reason));
@@ -166,7 +166,7 @@ fn an_action_that_no_policy_knows_is_denied_to_everybody() {
         let asked = read.asked_by(&planner, None);
         assert_eq!(asked.rule().unwrap().reason, model::ReasonCode::UnknownTool);
         assert_eq!(
-            asked.rule_beside().unwrap().shadow.unwrap(),
+            asked.rule_with_shadow().unwrap().shadow.unwrap(),
             asked.rule().unwrap()
         );
     });

@@ -374,7 +374,7 @@ proptest! {
         let set = set(&world, "", &[("mine", &mine, Mode::Enforced), ("trial", &trial, Mode::Shadow)]);
         let [registered, claimed] = [false, true].map(|claimed_as_mutating| {
             let world = World { claimed_as_mutating, ..world.clone() };
-            world.with_question(|question| (set.rule_beside(question).unwrap(), set.explain(question).unwrap()))
+            world.with_question(|question| (set.rule_with_shadow(question).unwrap(), set.explain(question).unwrap()))
         });
         let shadow = |rulings: &Rulings| rulings.shadow.clone().unwrap();
         prop_assert!(holds_to(&claimed.0.ruling, &registered.0.ruling), "{} {:?} {:?}", mine, claimed.0, registered.0);
@@ -448,7 +448,7 @@ fn ruled_in_every_way(world: &World, policies: &str) -> Vec<Ruling> {
         &[("mine", policies, Mode::Enforced), ("trial", trial, Mode::Shadow)],
     );
     world.with_question(|question| {
-        let Rulings { ruling, shadow } = set.rule_beside(question).unwrap();
+        let Rulings { ruling, shadow } = set.rule_with_shadow(question).unwrap();
         let explanation = set.explain(question).unwrap();
         vec![
             set.rule(question).unwrap(),
