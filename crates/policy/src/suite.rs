@@ -7,7 +7,7 @@ mod files;
 use crate::compile::{Candidate, Compiler, Registry, TenantPermits};
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::question::{Question, RunFacts, Unanswerable, UserFacts};
-use crate::rule::unknown_action;
+use crate::rule::findings::unknown_action;
 use crate::ruling::{PolicyId, Ruling};
 use crate::set::PolicySet;
 use crate::tenant::TenantPolicy;

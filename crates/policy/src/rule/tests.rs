@@ -9,6 +9,7 @@ use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::Asked;
 use crate::explain::PolicyOutcome;
 use crate::parse;
+use crate::ruling::Obligation;
 use crate::set::Presence;
 use crate::tenant::Mode;
 use crate::vocabulary::Vocabulary;
