@@ -12,6 +12,8 @@ const OPERATIONS: &str = "docs/operations.md";
 const ERRORS: &str = "docs/errors.md";
 /// The contract.
 const CONTRACT: &str = "docs/openapi.json";
+/// What always holds.
+const INVARIANTS: &str = "docs/invariants.md";
 /// A word with so many underscores is the name of a test.
 const UNDERSCORES_OF_A_TEST: usize = 4;
 
@@ -166,6 +168,40 @@ fn documents_name_files_and_tests_that_exist() {
             );
         }
     }
+}
+
+#[test]
+fn invariants_are_numbered_without_gaps() {
+    let page = text(INVARIANTS);
+    let mut numbers: Vec<usize> = numbered_rows(&page).map(|(number, _)| number).collect();
+    numbers.sort_unstable();
+    let due: Vec<usize> = (1..=numbers.len()).collect();
+    assert!(!due.is_empty(), "{INVARIANTS}: no invariants were found");
+    assert_eq!(numbers, due, "{INVARIANTS}: give a new invariant the next number");
+}
+
+#[test]
+fn the_architecture_tells_invariants_as_they_are() {
+    let (page, architecture) = (text(INVARIANTS), text("ARCHITECTURE.md"));
+    let section = architecture
+        .split("\n## ")
+        .find(|section| section.starts_with("Invariants\n"))
+        .expect("ARCHITECTURE.md has a section of invariants");
+    assert!(numbered_rows(section).next().is_some());
+    let is_told = |row: &str| {
+        let same = row.trim_end_matches('|');
+        page.lines().any(|whole| whole.starts_with(same))
+    };
+    let others = numbered_rows(section).filter(|(_, row)| !is_told(row));
+    none(others.map(|(number, _)| format!("ARCHITECTURE.md: tell invariant {number} as {INVARIANTS} does")));
+}
+
+/// The rows of its tables that begin with a number, and that number.
+fn numbered_rows(page: &str) -> impl Iterator<Item = (usize, &str)> {
+    page.lines().filter_map(|row| {
+        let (number, _) = row.strip_prefix("| ")?.split_once(" | ")?;
+        Some((number.parse().ok()?, row))
+    })
 }
 
 fn is_name_of_a_test(word: &str) -> bool {
