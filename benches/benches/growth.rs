@@ -1,10 +1,11 @@
-//! Whether a ledger on SQLite is written as fast when it is large: commits of 64 decisions at one size after another, and the bytes that a
-//! decision takes.
+//! Whether a ledger on SQLite is written as fast when it is large: commits of 64 decisions at one size after another,
+//! and the bytes that a decision takes.
 //!
-//! Bodies and answers are made of the members that the gateway writes, signed and chained as there, with a request id each, which come in
-//! no order. They are committed straight to the store, so that ten million take minutes: `cargo bench -p benches --bench growth --
-//! --sizes 10000,10000000`. There is a ledger of each size, and they are timed in turn, many times, because a machine's speed changes
-//! within seconds. It fails when the last is slower than the first by more than `--slower-max` per cent.
+//! Bodies and answers are made of the members that the gateway writes, signed and chained as there, with a request id
+//! each, which come in no order. They are committed straight to the store, so that ten million take minutes:
+//! `cargo bench -p benches --bench growth -- --sizes 10000,10000000`. There is a ledger of each size, and they are
+//! timed in turn, many times, because a machine's speed changes within seconds. It fails when the last is slower than
+//! the first by more than `--slower-max` per cent.
 
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 

@@ -1,7 +1,8 @@
 //! The pure steps of an authorization, one after the other and together, without a store and without a socket.
 //!
 //! Criterion times them. With `--count STEP TIMES` the program does nothing but that step, so many times, for
-//! `scripts/check_instructions.py`, which counts instructions: those hardly depend on the machine, and not on what else runs on it.
+//! `scripts/check_instructions.py`, which counts instructions: those hardly depend on the machine, and not on what else
+//! runs on it.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;

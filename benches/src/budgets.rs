@@ -1,8 +1,8 @@
 //! Load on budgets: every operation timed at one caller, then lifecycles of reservations at many on one shared budget, and in the
 //! end the books.
 //!
-//! It runs against a gateway on the same machine and decides what makes a run worthless: an error, or books that are not what callers
-//! were told. How fast is fast enough it does not decide.
+//! It runs against a gateway on the same machine and decides what makes a run worthless: an error, or books that are
+//! not what callers were told. How fast is fast enough it does not decide.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -114,7 +114,8 @@ pub struct Connection {
 #[derive(Debug)]
 enum Stream {
     Tcp(TcpStream),
-    /// Hears of answers, and not of requests that the gateway has read: the kernel tells that, too, and it would be an event an ask.
+    /// Hears of answers, and not of requests that the gateway has read: the kernel tells that, too, and it would be an
+    /// event an ask.
     Unix(AsyncFd<unix::net::UnixStream>),
 }
 

@@ -1,4 +1,5 @@
-//! A real gateway as a child process: on a free port of the loopback interface or on a socket, with a database in a temporary folder.
+//! A real gateway as a child process: on a free port of the loopback interface or on a socket, with a database in a
+//! temporary folder.
 //!
 //! It is stopped by killing it. That is deliberate: whatever the gateway answered has to be on disk by then, so
 //! nothing here may depend on a polite end. It does not build the binary and does not talk to the API.
@@ -25,7 +26,8 @@ use crate::machine;
 const READY_WITHIN: Duration = Duration::from_secs(30);
 const READY_POLL: Duration = Duration::from_millis(10);
 
-/// Where a free port is looked for: below those that the system gives to whoever connects, who might have it before the gateway does.
+/// Where a free port is looked for: below those that the system gives to whoever connects, who might have it before the
+/// gateway does.
 const PORTS: Range<u16> = 20_000..32_000;
 /// How many of them are tried. Hardly any is taken.
 const PORTS_TRIED_MAX: usize = 100;

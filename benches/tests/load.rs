@@ -227,7 +227,8 @@ async fn a_quiet_tenant_is_timed_alone_and_beside_a_flood() {
         (20, 20),
         "{report}"
     );
-    // How long each took is not asked: on a machine without a core to spare the quiet tenant waits for longer than the flood goes on.
+    // How long each took is not asked: on a machine without a core to spare the quiet tenant waits for longer than the
+    // flood goes on.
     assert!(report.flood.measured > report.beside.measured, "{report}");
     assert!(
         report.capacity_per_second > 0.0 && report.p99_times > 0.0,

@@ -1,5 +1,5 @@
-//! How many asks are in the gateway at once: an ask takes a place before anybody looks at its body, as soon as that has come and its caller is known,
-//! and has it until it is answered. Whoever finds none is refused.
+//! How many asks are in the gateway at once: an ask takes a place before anybody looks at its body, as soon as that has
+//! come and its caller is known, and has it until it is answered. Whoever finds none is refused.
 
 mod room;
 
@@ -73,7 +73,8 @@ impl Admission {
         lock(&self.room).look(tenant)
     }
 
-    /// A place for an ask of which nobody knows yet whose it is, if there is one. It costs next to nothing while there are many places.
+    /// A place for an ask of which nobody knows yet whose it is, if there is one. It costs next to nothing while there
+    /// are many places.
     pub fn enter_under_pressure(
         &self,
         tenant: impl FnOnce() -> Option<TenantId>,
@@ -105,8 +106,8 @@ impl Admission {
 }
 
 impl EarlyAdmission {
-    /// The place of an ask that is looked at now, if it has one or finds one. Only an ask that has come this far says how long asks take, from when
-    /// it took its place; one that is refused before says nothing about that.
+    /// The place of an ask that is looked at now, if it has one or finds one. Only an ask that has come this far says
+    /// how long asks take, from when it took its place; one that is refused before says nothing about that.
     pub fn place(self, enter: impl FnOnce() -> Option<Permit>) -> Option<Permit> {
         match self {
             Self::Undecided => enter(),
@@ -120,8 +121,8 @@ impl EarlyAdmission {
 }
 
 impl Permit {
-    /// Says that so many asks are answered with it. Each takes its part of the time: many together are not one that takes long, which would be expected of
-    /// the next ask of anybody.
+    /// Says that so many asks are answered with it. Each takes its part of the time: many together are not one that
+    /// takes long, which would be expected of the next ask of anybody.
     pub const fn share(&mut self, asks: u32) {
         self.asks = if asks == 0 { 1 } else { asks };
     }

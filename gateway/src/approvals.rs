@@ -211,8 +211,8 @@ pub async fn list(
     Ok(Json(Page::of_part(found, limit, key, shown)))
 }
 
-/// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time. Whoever's credential ends meanwhile is refused, and
-/// a gateway that stops says how things stand.
+/// Shows one approval; with `?wait=30s` when it is no longer pending, or after that time. Whoever's credential ends
+/// meanwhile is refused, and a gateway that stops says how things stand.
 pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     credential: Credential,

@@ -158,7 +158,8 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// The answer that was recorded; `None` if the ask has to be judged again, because the directory, the approval or the run has changed.
+    /// The answer that was recorded; `None` if the ask has to be judged again, because the directory, the approval or
+    /// the run has changed.
     fn conclude(
         &self,
         caller: &AgentCaller,
@@ -197,8 +198,8 @@ impl Gateway {
         }
     }
 
-    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `tokens_taken` says whether the buckets
-    /// were taken from already.
+    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `tokens_taken`
+    /// says whether the buckets were taken from already.
     fn prepare(
         &self,
         caller: &AgentCaller,
@@ -207,7 +208,8 @@ impl Gateway {
         tokens_taken: &mut bool,
     ) -> Result<Step, Refusal> {
         let step = self.next_step(caller, ask, looked_up, tokens_taken)?;
-        // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long since its head was looked at.
+        // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long
+        // since its head was looked at.
         if matches!(step, Step::Answer(_)) {
             self.check_answer_is_current(looked_up.as_of)?;
         }
@@ -233,8 +235,8 @@ impl Gateway {
         if tenant.policies.looks_at_usage() && facts.usage.is_none() {
             return Ok(Step::LookAgain);
         }
-        // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its buckets have was
-        // looked up.
+        // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its
+        // buckets have was looked up.
         if ask.mode == Mode::DryRun {
             return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
         }
@@ -296,8 +298,8 @@ impl Gateway {
         };
         let asked = decided.approval_to_ask_for(ApprovalId::new(now, &*self.entropy));
         decided.approval = asked.as_ref();
-        // INVARIANT: the number is read before it is asked what is stored. Read afterwards, it would hide that something which is left out was
-        // lost in between.
+        // INVARIANT: the number is read before it is asked what is stored. Read afterwards, it would hide that
+        // something which is left out was lost in between.
         let contents_as_of = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let reservation = ReservationId::new(now, &*self.entropy);
@@ -530,8 +532,8 @@ fn check_idempotency_key(ask: &Ask, key: Option<&Name>) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// The trace id of a `traceparent` header (W3C Trace Context, section 3.2). One that is not valid is ignored. Versions to come may say more behind the
-/// flags.
+/// The trace id of a `traceparent` header (W3C Trace Context, section 3.2). One that is not valid is ignored. Versions
+/// to come may say more behind the flags.
 fn trace_id(headers: &HeaderMap) -> Option<Name> {
     let value = headers.get(TRACEPARENT)?.to_str().ok()?;
     let mut parts = value.split('-');

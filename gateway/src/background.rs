@@ -1,12 +1,12 @@
 //! The background thread, for work that nobody waits for: verifying ledgers, and indexing them for search.
 //!
-//! It has the lowest priority that there is, a runtime of its own and connections of its own, so it has what the others leave of the
-//! cores, and nobody finds a worker of theirs in the middle of a thousand hashes. One waits for it, and not without an end: whoever verifies a ledger
-//! of which the watch knows a fault.
+//! It has the lowest priority that there is, a runtime of its own and connections of its own, so it has what the others
+//! leave of the cores, and nobody finds a worker of theirs in the middle of a thousand hashes. One waits for it, and
+//! not without an end: whoever verifies a ledger of which the watch knows a fault.
 //!
-//! What belongs here only reads the ledger, and holds nothing for long that an ask needs: it may be stopped anywhere for want of a core,
-//! and whoever waited for it would be stopped with it. So what takes the turn to write, changes the directory, or gives back what asks
-//! may use is not done here, however little it matters when.
+//! What belongs here only reads the ledger, and holds nothing for long that an ask needs: it may be stopped anywhere
+//! for want of a core, and whoever waited for it would be stopped with it. So what takes the turn to write, changes the
+//! directory, or gives back what asks may use is not done here, however little it matters when.
 
 use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::sequencer::LoadSignal;
@@ -80,10 +80,10 @@ impl Background {
 
 /// How work that takes long lets others have the core in the middle of it.
 ///
-/// Little priority is a small share of the time and no promise to step aside: a thread that has a core may keep it for milliseconds while
-/// another one that came meanwhile waits for it. And to offer the core is not enough, because a core with a thread is not an idle one:
-/// whoever is woken is put beside those who are busy on the other. So while somebody asks for decisions the background thread leaves its core,
-/// often and for most of the time.
+/// Little priority is a small share of the time and no promise to step aside: a thread that has a core may keep it for
+/// milliseconds while another one that came meanwhile waits for it. And to offer the core is not enough, because a core
+/// with a thread is not an idle one: whoever is woken is put beside those who are busy on the other. So while somebody
+/// asks for decisions the background thread leaves its core, often and for most of the time.
 #[derive(Clone, Copy)]
 pub struct Breaks<'g> {
     /// Who knows whether somebody asks; nobody, where the work is somebody's who waits for it.

@@ -1,7 +1,8 @@
 //! The base policies: where they come from, and how they are put in force, at the start and again later.
 //!
-//! They hold for every tenant, so a reload compiles every tenant's policies under the new ones, where nobody waits for a
-//! decision, and swaps all at once or nothing. Other gateways over the same database take over what was reloaded here: [`follow`].
+//! They hold for every tenant, so a reload compiles every tenant's policies under the new ones, where nobody waits for
+//! a decision, and swaps all at once or nothing. Other gateways over the same database take over what was reloaded
+//! here: [`follow`].
 
 mod file;
 pub mod follow;
@@ -104,8 +105,8 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// Whether the ledger says these last, and the other gateways, if there may be some, have them in force or will soon: they were not only started
-    /// with.
+    /// Whether the ledger says these last, and the other gateways, if there may be some, have them in force or will
+    /// soon: they were not only started with.
     fn is_everybodys(&self, snapshot: &Snapshot, base: Digest) -> bool {
         let is_alone = !self.store.is_shared();
         last(snapshot).map_or(is_alone, |last| {
@@ -113,12 +114,13 @@ impl Gateway {
         })
     }
 
-    /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last. Returns whether they are.
+    /// Puts other base policies in force; those that another gateway has reloaded only as long as they are the last.
+    /// Returns whether they are.
     async fn replace_base(&self, replacement: &mut Replacement, by: By<'_>) -> Result<bool, Refusal> {
         let digest = replacement.base().digest();
         for attempt in 0..CHANGE_ATTEMPTS_MAX {
-            // Others may change meanwhile what their policies are compiled from, and then they are compiled again; but not for ever. What has
-            // to hold at once is changed even then, and no policy is compiled from it.
+            // Others may change meanwhile what their policies are compiled from, and then they are compiled again; but
+            // not for ever. What has to hold at once is changed even then, and no policy is compiled from it.
             let _turn = if attempt < ATTEMPTS_BESIDE_OTHERS {
                 None
             } else {
@@ -147,8 +149,8 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// Compiles for all tenants in whose directory something that policies are compiled from has changed since it was done last. Refused if it
-    /// does not fit one of them; what does fit is compiled all the same.
+    /// Compiles for all tenants in whose directory something that policies are compiled from has changed since it was
+    /// done last. Refused if it does not fit one of them; what does fit is compiled all the same.
     async fn recompile_missing(&self, replacement: &mut Replacement) -> Result<(), Refusal> {
         let (mut next, snapshot) = (replacement.clone(), self.snapshot.load_full());
         let recompile = move || {

@@ -158,7 +158,8 @@ impl Gateway {
     ) -> Result<Page<Budget>, Refusal> {
         let tenant = caller.tenant;
         let known = self.tenant(tenant)?;
-        // What others spend with a tool that the agent may not use is none of its business: nothing of its own counts against that.
+        // What others spend with a tool that the agent may not use is none of its business: nothing of its own counts
+        // against that.
         let may_use = |tool: &SlashFreeName| {
             let tool = tool.as_str();
             known.directory.tools.contains_key(tool) && caller.agent.tools.includes(tool)

@@ -25,10 +25,12 @@ use policy::{Compiler, Diagnostic, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
-/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway; quarantines, freezes and
-/// other gateways move the directory in between, and of several that change the same tenant each time one gets through.
+/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway;
+/// quarantines, freezes and other gateways move the directory in between, and of several that change the same tenant
+/// each time one gets through.
 pub(crate) const CHANGE_ATTEMPTS_MAX: usize = 64;
-/// After how many attempts those that have to hold at once wait for each further attempt of a change in turn, which has nothing compiled any more.
+/// After how many attempts those that have to hold at once wait for each further attempt of a change in turn, which has
+/// nothing compiled any more.
 const PATIENT_MAX: usize = 4;
 
 /// In whose name something changes.
@@ -115,8 +117,8 @@ impl Gateway {
         self.change_by(By::Unstored(key), Force::No, tenant, plan).await
     }
 
-    /// Changes a tenant in anybody's name, perhaps with force, in turn. Whoever may not change anything any more is refused by the directory
-    /// that the change is made from.
+    /// Changes a tenant in anybody's name, perhaps with force, in turn. Whoever may not change anything any more is
+    /// refused by the directory that the change is made from.
     pub async fn change_by<T>(
         &self,
         by: By<'_>,
@@ -138,7 +140,8 @@ impl Gateway {
     ) -> Result<T, Refusal> {
         let lock = self.change_locks.lock(tenant, order).await?;
         let (mut fitted, mut alone) = (Fitted::default(), None);
-        // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory would be compiled again.
+        // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory
+        // would be compiled again.
         let now = self.clock.now();
         for attempt in 1..=CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();
@@ -186,8 +189,8 @@ impl Gateway {
             match recorded {
                 CommitStatus::Recorded(_) => return Ok(answer),
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {
-                    // Those that have to hold at once may come without rest: once they are let through, they wait for one attempt, and not until
-                    // this gateway has followed another one, which may compile.
+                    // Those that have to hold at once may come without rest: once they are let through, they wait for
+                    // one attempt, and not until this gateway has followed another one, which may compile.
                     drop(alone.take());
                     self.sequencer.follow(&recorded).await?;
                     if order == Order::InTurn && attempt >= PATIENT_MAX {
@@ -200,8 +203,9 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is told that it is so already relies
-    /// on that. Where it has been, by another gateway or by a commit of unknown outcome, what it is now is in force when this returns.
+    /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is
+    /// told that it is so already relies on that. Where it has been, by another gateway or by a commit of unknown
+    /// outcome, what it is now is in force when this returns.
     pub(crate) async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
         let tenant = known.directory.tenant.id;
         // A turn: it waits for whatever is being committed, also where nobody knows that any more.

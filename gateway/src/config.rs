@@ -21,8 +21,8 @@ use std::str::FromStr;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
-/// For how long answers to named requests may be kept. A day at least, which is as long as anything is held: so what settles it can be
-/// repeated as long. A year is longer than anybody repeats.
+/// For how long answers to named requests may be kept. A day at least, which is as long as anything is held: so what
+/// settles it can be repeated as long. A year is longer than anybody repeats.
 const REPLIES_KEPT_HOURS: RangeInclusive<i64> = 24..=8_760;
 /// Which log lines are printed of what is not named.
 const PRINTED_ANYWAY: &str = "warn";
@@ -70,8 +70,8 @@ pub enum Command {
 /// What can be shown.
 #[derive(Debug, Subcommand)]
 pub enum DemoCommand {
-    /// An agent that loops over paid calls, unguarded for half a minute, and then stopped by a budget, a rate limit, a quota and a
-    /// policy.
+    /// An agent that loops over paid calls, unguarded for half a minute, and then stopped by a budget, a rate limit, a
+    /// quota and a policy.
     Runaway,
 }
 
@@ -114,8 +114,8 @@ pub struct Database {
     pub url: String,
 }
 
-/// Whose key to replace. `--log-name` is accepted and not used, and `--signing-key` only to say that such a key is replaced elsewhere: both may
-/// be set in the environment for the gateway.
+/// Whose key to replace. `--log-name` is accepted and not used, and `--signing-key` only to say that such a key is
+/// replaced elsewhere: both may be set in the environment for the gateway.
 #[derive(Debug, Args)]
 #[command(mut_arg("key", |key| key.hide(true)), mut_arg("log_name", |name| name.hide(true)))]
 pub struct RotateKey {
@@ -324,8 +324,8 @@ pub struct Serve {
     /// A folder with the keys of issuers that are kept in files, `TENANT/ISSUER.json`; they are read again when they change.
     #[arg(long, env = "COUNTERSIGN_ISSUER_KEYS", value_name = "FOLDER")]
     pub issuer_keys: Option<PathBuf>,
-    /// The URL under which callers reach the gateway, where it is behind a proxy: `https://NAME`, perhaps with a port. What is published for
-    /// AuthZEN names it.
+    /// The URL under which callers reach the gateway, where it is behind a proxy: `https://NAME`, perhaps with a port.
+    /// What is published for AuthZEN names it.
     #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<PublicUrl>,
     /// The largest body of a request, in bytes.
@@ -337,8 +337,8 @@ pub struct Serve {
         value_name = "BYTES"
     )]
     pub body_bytes_max: usize,
-    /// How many bytes what a tenant registers may have: its keys, agents, tokens, tools, teams and users, which are all in memory. What makes it less
-    /// and what stops somebody is done even beyond.
+    /// How many bytes what a tenant registers may have: its keys, agents, tokens, tools, teams and users, which are all
+    /// in memory. What makes it less and what stops somebody is done even beyond.
     #[arg(
         long,
         env = "COUNTERSIGN_DIRECTORY_BYTES_MAX",

@@ -1,8 +1,9 @@
 //! What comes in at a listener: connections, and the requests on each.
 //!
-//! Nearly all requests are asks, and on a connection on which one has come the next is one, too. So a connection begins in a loop that knows
-//! nothing else: it reads a request, has it answered by the application, and writes the response. Whatever is not plainly an ask, in its first
-//! bytes or later, makes the rest of the connection hyper's, from the beginning of that request on.
+//! Nearly all requests are asks, and on a connection on which one has come the next is one, too. So a connection begins
+//! in a loop that knows nothing else: it reads a request, has it answered by the application, and writes the response.
+//! Whatever is not plainly an ask, in its first bytes or later, makes the rest of the connection hyper's, from the
+//! beginning of that request on.
 //!
 //! - `plain`: which requests are plainly asks;
 //! - `turns`: in which order connections are read that are refused again and again;
@@ -13,12 +14,14 @@
 //! - `routed`: the connections of a program that is no gateway;
 //! - `places`: how many connections there may be.
 //!
-//! Asks of a tenant that floods the gateway are answered in the lane for those ([`SlowLane`](crate::slow_lane::SlowLane)), and its connections are read here again
-//! when they are: whoever is refused, and whoever else asks, waits for none of that.
+//! Asks of a tenant that floods the gateway are answered in the lane for those
+//! ([`SlowLane`](crate::slow_lane::SlowLane)), and its connections are read here again when they are: whoever is
+//! refused, and whoever else asks, waits for none of that.
 //!
-//! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has of its own is what it has sent
-//! of a request whose rest is missing. With thousands of connections, each with buffers of its own, every one of them would be read from
-//! memory that is in no cache; and a refusal costs little more than that.
+//! A thread reads all of its connections into the same few pages, and writes from the same few. What a connection has
+//! of its own is what it has sent of a request whose rest is missing. With thousands of connections, each with buffers
+//! of its own, every one of them would be read from memory that is in no cache; and a refusal costs little more than
+//! that.
 
 mod handed_on;
 mod places;
@@ -58,13 +61,14 @@ use tokio::task::coop::consume_budget;
 use tokio::time::Sleep;
 use wording::{Desk, Words};
 
-/// How long a head may take that hyper reads, from the end of the request before. That is longer than proxies and clients keep connections that nothing
-/// is asked on (ten minutes, of those that are known), so that it is they who close them. If both do, an ask is lost that was on its way.
+/// How long a head may take that hyper reads, from the end of the request before. That is longer than proxies and
+/// clients keep connections that nothing is asked on (ten minutes, of those that are known), so that it is they who
+/// close them. If both do, an ask is lost that was on its way.
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_mins(11);
 /// So many asks of a connection are refused in a row before it stands in line with the others.
 const REFUSED_MAX: u32 = 2;
-/// How much room for the first part of a request a connection keeps, in bytes: that of a usual head, so that a caller who sends it apart from the body
-/// every time costs no new room every time.
+/// How much room for the first part of a request a connection keeps, in bytes: that of a usual head, so that a caller
+/// who sends it apart from the body every time costs no new room every time.
 const ROOM_KEPT: usize = 512;
 
 thread_local! {
@@ -175,8 +179,8 @@ where
         }
     }
 
-    /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that goes away has what
-    /// it asked recorded like any other.
+    /// Answers until there is nothing more to answer. How the connection ends is its caller's business: a caller that
+    /// goes away has what it asked recorded like any other.
     async fn run(mut self) {
         let mut stop = self.stop_requested.clone();
         let mut stopped = pin!(async move {
@@ -241,8 +245,8 @@ where
         if goes_on && self.stands_in_line() {
             self.turns.wait().await;
         }
-        // A caller that pipelines requests would otherwise never yield: what has come is read at once, and a write to a local socket does not pass
-        // through the runtime.
+        // A caller that pipelines requests would otherwise never yield: what has come is read at once, and a write to a
+        // local socket does not pass through the runtime.
         consume_budget().await;
         goes_on
     }
@@ -283,8 +287,8 @@ where
         })
     }
 
-    /// Ready when the rest of a request that has begun has not come in time, so that it is hyper's, which has bounds for each part of one. Only what
-    /// comes in pieces takes a timer.
+    /// Ready when the rest of a request that has begun has not come in time, so that it is hyper's, which has bounds
+    /// for each part of one. Only what comes in pieces takes a timer.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let time_max = self.app.gateway().options.ask_time_max;
         let late = self
@@ -306,8 +310,8 @@ where
         Poll::Ready(Ok(if more == 0 { 0 } else { left + more }))
     }
 
-    /// Looks at the first bytes on the desk. There is nothing for anybody to do if they are not a whole request, or one that was refused at
-    /// once.
+    /// Looks at the first bytes on the desk. There is nothing for anybody to do if they are not a whole request, or one
+    /// that was refused at once.
     fn look_at(&mut self, length: usize, desk: &mut Desk, context: &mut Context<'_>) -> Option<Next> {
         let bytes = &desk.input[..length];
         let (next, used) = match plain::read(bytes, &mut Headers::new()) {
@@ -337,8 +341,8 @@ where
         next
     }
 
-    /// A place for an ask, as it would get one if it went the long way, from the same things. It is looked for here where there may be none,
-    /// or where it matters whose ask it is.
+    /// A place for an ask, as it would get one if it went the long way, from the same things. It is looked for here
+    /// where there may be none, or where it matters whose ask it is.
     fn enter(&self, ask: &Plain<'_, '_>) -> EarlyAdmission {
         let gateway = self.app.gateway();
         let tenant = || caller::tenant_of_agent(gateway, ask.authorization()?);
@@ -390,7 +394,8 @@ where
     }
 }
 
-/// Keeps what has come of the next request. Where that is nothing, much room is not kept for it either: the connection may be silent for ever.
+/// Keeps what has come of the next request. Where that is nothing, much room is not kept for it either: the connection
+/// may be silent for ever.
 fn keep(left: &mut Vec<u8>, come: &[u8]) {
     if come.is_empty() && left.capacity() > ROOM_KEPT {
         *left = Vec::new();

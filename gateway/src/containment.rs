@@ -1,10 +1,9 @@
 //! Containment: reads the ledgers of tenants that have rules, and does what a rule says when it is due.
 //!
-//! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes first.
-//! What was read is kept in memory and read again after a restart, a day back and up to `BACKWARDS_MAX` entries, as it is when the ledger
-//! has lost what was read of it. It happens beside the
-//! path of decisions, moments later, and a tenant without rules is not looked at. Where the ledger of one cannot be read, the
-//! rules of all others hold.
+//! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes
+//! first. What was read is kept in memory and read again after a restart, a day back and up to `BACKWARDS_MAX` entries,
+//! as it is when the ledger has lost what was read of it. It happens beside the path of decisions, moments later, and a
+//! tenant without rules is not looked at. Where the ledger of one cannot be read, the rules of all others hold.
 
 use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
@@ -31,13 +30,15 @@ const PAGES_MAX: u32 = 20;
 const FIRES_MAX: usize = 20;
 /// How far back a gateway reads at most that has just begun to look at a tenant.
 const BACKWARDS_MAX: u32 = 20_000;
-/// Pages of a tenant in the first look: all that is read back, so that its rules hold after its own turn, and not after everybody's.
+/// Pages of a tenant in the first look: all that is read back, so that its rules hold after its own turn, and not after
+/// everybody's.
 const FIRST_PAGES: u32 = BACKWARDS_MAX.div_ceil(PAGE);
-/// So many entries are read back in one look, of all tenants together, before the others are left for the next look: meanwhile the rules hold
-/// of those that are read.
+/// So many entries are read back in one look, of all tenants together, before the others are left for the next look:
+/// meanwhile the rules hold of those that are read.
 const READ_BACK: u64 = 100_000;
 
-/// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else waits for it.
+/// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else
+/// waits for it.
 #[derive(Default)]
 pub struct Containment(tokio::sync::Mutex<HashMap<TenantId, Progress>>);
 
@@ -92,8 +93,8 @@ impl Progress {
         }
     }
 
-    /// Whether all was read that was there when it was awaited: until then, what makes a rule due may be lifted by what comes behind it.
-    /// Of what was added since, there may be more in every look.
+    /// Whether all was read that was there when it was awaited: until then, what makes a rule due may be lifted by what
+    /// comes behind it. Of what was added since, there may be more in every look.
     const fn is_through(&self) -> bool {
         self.next > self.awaited
     }
@@ -122,8 +123,8 @@ impl Progress {
         due
     }
 
-    /// What is done in this look, of all that is due, by rule and by whom it is about. It begins behind what was done last, so that
-    /// whoever is due in every look keeps nobody waiting for ever.
+    /// What is done in this look, of all that is due, by rule and by whom it is about. It begins behind what was done
+    /// last, so that whoever is due in every look keeps nobody waiting for ever.
     fn turn(&self, mut due: Vec<Due>) -> Vec<Due> {
         let first = self.last.as_ref().map_or(0, |(rule, subject)| {
             due.partition_point(|due| (&due.rule, &due.subject) <= (rule, subject))
@@ -143,8 +144,8 @@ impl Progress {
 }
 
 impl Gateway {
-    /// Looks once at all tenants that have rules, and does what is due. Of those that have to be read back, the rest is left for the next look
-    /// where that is much.
+    /// Looks once at all tenants that have rules, and does what is due. Of those that have to be read back, the rest is
+    /// left for the next look where that is much.
     pub async fn contain(&self) {
         let mut known = self.containment.0.lock().await;
         let snapshot = self.snapshot.load_full();
@@ -233,8 +234,9 @@ impl Gateway {
         first_since_in(&*self.store, tenant, last, oldest).await
     }
 
-    /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because the rules of all
-    /// others would wait with it. The tenant is as it was before its ledger was read in this look, and before each thing that was done in it.
+    /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because
+    /// the rules of all others would wait with it. The tenant is as it was before its ledger was read in this look, and
+    /// before each thing that was done in it.
     async fn fire(&self, id: TenantId, looked_at: &[Arc<TenantSnapshot>], due: &Due) -> Result<(), Refusal> {
         let by = By::Rule(&due.rule);
         let was_stopped = |tenant: &Arc<TenantSnapshot>| is_stopped(&tenant.directory, &due.subject);
@@ -260,12 +262,13 @@ fn is_stopped(directory: &Directory, subject: &Subject) -> bool {
     standing.is_some_and(|standing| !standing.is_active())
 }
 
-/// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted. `was_stopped` says
-/// whether the agent or the tool was stopped in what was read, when the rule was looked at, or when it began to wait for its turn.
+/// What comes of a rule that is due: the agent or the tool afterwards, and the rule, which remembers what it counted.
+/// `was_stopped` says whether the agent or the tool was stopped in what was read, when the rule was looked at, or when
+/// it began to wait for its turn.
 fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) -> Plan<()> {
     let rule = directory.rules.get(&due.rule);
-    // Whoever was first has counted the last of them, or the rule has changed since. That none of them is older than the rule was seen
-    // by their own times: those of the chain may be ahead of this clock.
+    // Whoever was first has counted the last of them, or the rule has changed since. That none of them is older than
+    // the rule was seen by their own times: those of the chain may be ahead of this clock.
     let rule = rule.filter(|rule| {
         let last = due.evidence.last();
         rule.since == due.since && last.is_some_and(|last| rule.counts(&due.subject, *last, rule.since))

@@ -1,8 +1,9 @@
 //! Witnesses: others who have seen where the ledgers end, so that nobody can show them another past later.
 //!
-//! A job hands every tenant's checkpoint to the witnesses that the operator names (C2SP tlog-witness) and keeps what they have
-//! cosigned. A witness that has seen something else than the database says, stops the gateway: from then on it answers nobody,
-//! and writes nothing to any ledger, until it is started again. Decisions never wait for a witness, and a witness that does not answer stops nothing.
+//! A job hands every tenant's checkpoint to the witnesses that the operator names (C2SP tlog-witness) and keeps what
+//! they have cosigned. A witness that has seen something else than the database says, stops the gateway: from then on
+//! it answers nobody, and writes nothing to any ledger, until it is started again. Decisions never wait for a witness,
+//! and a witness that does not answer stops nothing.
 
 mod asking;
 mod kept;

@@ -128,8 +128,8 @@ async fn change_with<T>(
         .await
 }
 
-/// Changes the caller's tenant at once, ahead of changes that compile policies: for what may take something away before it does harm. The
-/// plan must need no compiling.
+/// Changes the caller's tenant at once, ahead of changes that compile policies: for what may take something away before
+/// it does harm. The plan must need no compiling.
 async fn change_at_once<T>(
     gateway: &Gateway,
     caller: &TenantCaller,
@@ -226,7 +226,8 @@ fn check_registered<'n>(
     }
 }
 
-/// The page of a map that a caller asks for, of those values that `keep` keeps. It has a bound in bytes: what an admin registers may be large.
+/// The page of a map that a caller asks for, of those values that `keep` keeps. It has a bound in bytes: what an admin
+/// registers may be large.
 pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,

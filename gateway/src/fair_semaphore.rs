@@ -1,13 +1,15 @@
 //! A semaphore of which each tenant has a share, before what many may want at once.
 //!
-//! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or compiled as candidates before they
-//! are anybody's, what policies can speak of, searches for what is permitted, and ledgers that are read whole. One is worked on at a time, because
-//! the other cores are for those who ask. Of each tenant one at most waits for that, and its others wait behind that one, so that
-//! whoever has many does not stand before everybody else.
+//! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or
+//! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted, and
+//! ledgers that are read whole. One is worked on at a time, because the other cores are for those who ask. Of each
+//! tenant one at most waits for that, and its others wait behind that one, so that whoever has many does not stand
+//! before everybody else.
 //!
-//! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that there are readers left for what asks
-//! look up. The share of each tenant is as many, so whoever is alone has all of these places, and whoever comes later is behind one turn of another. Its
-//! agents and its people are as two tenants there: who has to stop an agent does not wait behind it.
+//! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that
+//! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
+//! these places, and whoever comes later is behind one turn of another. Its agents and its people are as two tenants
+//! there: who has to stop an agent does not wait behind it.
 
 use crate::fairness_key::FairnessKey;
 use crate::http::{Code, Refusal};
@@ -122,7 +124,8 @@ impl FairSemaphore {
             .map_err(|_| self.too_many())
     }
 
-    /// A permit for the next part of work that has begun, for which it waits as long as it takes. It gives the permit back after each part.
+    /// A permit for the next part of work that has begun, for which it waits as long as it takes. It gives the permit
+    /// back after each part.
     pub async fn acquire_for_part(&self, key: impl Into<FairnessKey>) -> Permit {
         let Share { permits, .. } = self.share_of(key.into());
         Permit {

@@ -1,14 +1,14 @@
 //! The follower: keeps the snapshot up to date with what other gateways, or a commit of unknown outcome, have written.
 //!
-//! It compares revisions and loads only the tenants that have moved, and of those what has changed where the store remembers that. It never decides anything: a decision that was judged
-//! by an older revision is turned back in the commit, however late the follower is. What it bounds is everything that is
-//! answered without a commit, who is let in, and how old the state of the system tenant may be that decisions are recorded by: no revision tells
-//! of that.
+//! It compares revisions and loads only the tenants that have moved, and of those what has changed where the store
+//! remembers that. It never decides anything: a decision that was judged by an older revision is turned back in the
+//! commit, however late the follower is. What it bounds is everything that is answered without a commit, who is let in,
+//! and how old the state of the system tenant may be that decisions are recorded by: no revision tells of that.
 //!
-//! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose changes have been missing for
-//! too long are refused ([`SnapshotCell::age_of`]). Where several that were read together could not be, each is read by itself from then on,
-//! because one of them may be the reason; and so is one whose policies took long to compile. The system tenant, without which nobody is let
-//! in, is read beside all others.
+//! What cannot be loaded, or takes long, is one tenant's matter: others are compared meanwhile, and only those whose
+//! changes have been missing for too long are refused ([`SnapshotCell::age_of`]). Where several that were read together
+//! could not be, each is read by itself from then on, because one of them may be the reason; and so is one whose
+//! policies took long to compile. The system tenant, without which nobody is let in, is read beside all others.
 
 mod changes;
 mod displaced;
@@ -70,8 +70,8 @@ pub struct Following {
 }
 
 impl Following {
-    /// Keeps a snapshot up to date with a store, and looks before its time when it is woken. `incarnation` is that of the store from before the snapshot was
-    /// read.
+    /// Keeps a snapshot up to date with a store, and looks before its time when it is woken. `incarnation` is that of
+    /// the store from before the snapshot was read.
     pub fn new(
         store: &Arc<dyn Store>,
         incarnation: String,
@@ -157,8 +157,8 @@ impl Following {
         }
     }
 
-    /// Waits until another gateway has announced a change. It is waited for across rounds, because the connection that listens is made, and
-    /// looked after, by who waits.
+    /// Waits until another gateway has announced a change. It is waited for across rounds, because the connection that
+    /// listens is made, and looked after, by who waits.
     async fn announced(&self) {
         while self.store.changed().await.is_err() {
             // Whoever cannot listen still looks every so often.
@@ -185,7 +185,8 @@ impl Following {
         }
     }
 
-    /// Compares revisions, and has tenants loaded that have moved. One that takes long holds up nobody but those who are loaded with it.
+    /// Compares revisions, and has tenants loaded that have moved. One that takes long holds up nobody but those who
+    /// are loaded with it.
     async fn look(self: &Arc<Self>, loading: &mut JoinSet<()>) -> Result<(), StoreError> {
         let known = self.snapshot.load_full();
         let began = Uptime::now();
@@ -272,8 +273,8 @@ impl Following {
         in_hand.apart.retain(|tenant| !some.contains(tenant));
     }
 
-    /// Puts some tenants in force as they are in the store: those of which it remembers what has changed are brought on from what is known of them,
-    /// and the others are read whole.
+    /// Puts some tenants in force as they are in the store: those of which it remembers what has changed are brought on
+    /// from what is known of them, and the others are read whole.
     async fn bring_up_to_date(&self, some: &[TenantId]) -> Result<(), StoreError> {
         let began = Uptime::now();
         let incarnation = self.incarnation().clone();
@@ -301,8 +302,8 @@ impl Following {
         Ok(())
     }
 
-    /// What has changed of tenants, each with the state that it has changed from. Whoever could not be loaded the last time is left out: what is read
-    /// whole depends on nothing that is known.
+    /// What has changed of tenants, each with the state that it has changed from. Whoever could not be loaded the last
+    /// time is left out: what is read whole depends on nothing that is known.
     async fn changes(
         &self,
         some: &[TenantId],
@@ -319,7 +320,8 @@ impl Following {
             return Ok(Vec::new());
         }
         let changed = self.store.changes(&revisions).await?;
-        // Asked behind them: so they were read from this database. Of another one, which may lack what is known, nothing leads on from that.
+        // Asked behind them: so they were read from this database. Of another one, which may lack what is known,
+        // nothing leads on from that.
         if changed.is_empty() || self.store.incarnation().await? != incarnation {
             return Ok(Vec::new());
         }

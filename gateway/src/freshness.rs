@@ -1,7 +1,8 @@
-//! Whether this gateway may answer: what it knows is new enough, no witness has seen another ledger, and its store is still there.
+//! Whether this gateway may answer: what it knows is new enough, no witness has seen another ledger, and its store is
+//! still there.
 //!
-//! It is asked before a request is looked at, and again before an answer leaves that is not recorded. When what is known was last the state of the
-//! store is kept in `snapshot/freshness.rs`.
+//! It is asked before a request is looked at, and again before an answer leaves that is not recorded. When what is
+//! known was last the state of the store is kept in `snapshot/freshness.rs`.
 
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
@@ -9,8 +10,9 @@ use crate::snapshot::AsOf;
 use model::TenantId;
 
 impl Gateway {
-    /// Refuses where it may be out of date who may do what, or where this gateway cannot vouch for what it answers: what everybody depends on was
-    /// not compared with the store lately, a witness has seen another ledger, or the store is gone.
+    /// Refuses where it may be out of date who may do what, or where this gateway cannot vouch for what it answers:
+    /// what everybody depends on was not compared with the store lately, a witness has seen another ledger, or the
+    /// store is gone.
     pub fn check_current(&self) -> Result<(), Refusal> {
         if self.snapshot.age() > self.options.snapshot_age_max {
             return Err(Refusal::snapshot_stale());
@@ -27,8 +29,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Refuses an answer that is not recorded where what it was made from may be out of date by now, or where this gateway may not answer at all any
-    /// more. `as_of` is from before anything was looked at.
+    /// Refuses an answer that is not recorded where what it was made from may be out of date by now, or where this
+    /// gateway may not answer at all any more. `as_of` is from before anything was looked at.
     pub fn check_answer_is_current(&self, as_of: AsOf) -> Result<(), Refusal> {
         if as_of.age() > self.options.snapshot_age_max {
             self.check_has_all(as_of.tenant())?;
@@ -45,7 +47,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Refuses to answer from a store that has been taken away, or that its disk has lost some of. Nothing but a restart helps, so nobody is told to try again.
+    /// Refuses to answer from a store that has been taken away, or that its disk has lost some of. Nothing but a
+    /// restart helps, so nobody is told to try again.
     pub fn check_store(&self) -> Result<(), Refusal> {
         let gone = "the files of the database were deleted or replaced while they were open, or could not be synced, so nothing is answered; the log of the gateway says what to do";
         let checked = self.store.check();

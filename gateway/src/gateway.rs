@@ -35,8 +35,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
-/// How many bytes what a tenant registers may have unless the options say otherwise: half a million agents with a token each. In memory it takes some
-/// times that, and a start reads it whole.
+/// How many bytes what a tenant registers may have unless the options say otherwise: half a million agents with a token
+/// each. In memory it takes some times that, and a start reads it whole.
 pub(crate) const DIRECTORY_BYTES_MAX: usize = 256 << 20;
 
 /// What may be set from outside.
@@ -46,7 +46,8 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// How long the rest of a plain ask is waited for, before it is read like any other request.
     pub ask_time_max: Duration,
-    /// How long a head may take that is read like that, from the end of the request before: so long a caller may say nothing, too.
+    /// How long a head may take that is read like that, from the end of the request before: so long a caller may say
+    /// nothing, too.
     pub head_time_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
@@ -84,10 +85,12 @@ impl Default for Options {
             ask_time_max: Duration::from_secs(10),
             head_time_max: connections::HEAD_TIME_MAX,
             connections_max: connections::places_max(),
-            // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer by sending a byte now and then.
+            // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer
+            // by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
             arrivals: Arrivals::new(body_bytes_max),
-            // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places, and finds nobody else waiting.
+            // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places,
+            // and finds nobody else waiting.
             queue_max: 2_048,
             batch_max: 512,
             budgets_max: 100_000,

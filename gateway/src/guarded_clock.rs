@@ -1,9 +1,10 @@
 //! A clock that does not follow jumps ahead of the machine's clock at once, for what jobs do for good.
 //!
-//! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept for years. This one
-//! goes on as fast as time does, and is never ahead of the clock. It follows a clock that was set ahead as far as that has been ahead for a whole
-//! hour, and one that was set back at once, because then less is old. Where a gateway begins it knows no time, and what was recorded tells it
-//! none: that may have been recorded while the clock was ahead. Nothing that callers are told goes by it.
+//! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept
+//! for years. This one goes on as fast as time does, and is never ahead of the clock. It follows a clock that was set
+//! ahead as far as that has been ahead for a whole hour, and one that was set back at once, because then less is old.
+//! Where a gateway begins it knows no time, and what was recorded tells it none: that may have been recorded while the
+//! clock was ahead. Nothing that callers are told goes by it.
 
 use model::Timestamp;
 use std::time::{Duration, Instant};

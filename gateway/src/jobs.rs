@@ -10,14 +10,15 @@ use store::StoreError;
 
 /// How often tokens that lie about are given back.
 const ROUND: Duration = Duration::from_secs(1);
-/// How many rounds there are between two looks at the buckets in the store and in memory. Where many wait for decisions, so many are between two
-/// rounds that look at the counters of quotas, too.
+/// How many rounds there are between two looks at the buckets in the store and in memory. Where many wait for
+/// decisions, so many are between two rounds that look at the counters of quotas, too.
 const FORGET_EVERY: u32 = 60;
 
 /// How many rounds there are between two looks at the files with keys of issuers.
 const READ_ISSUERS_EVERY: u32 = 5;
 
-/// How many rounds there are between the end of a pass over the counters of quotas and the next one: nothing that goes is in a hurry.
+/// How many rounds there are between the end of a pass over the counters of quotas and the next one: nothing that goes
+/// is in a hurry.
 const PASS_EVERY: u32 = 3_600;
 
 /// How long nothing was counted in counters that may go, in milliseconds: longer than any month.
@@ -92,14 +93,14 @@ struct Passes {
 }
 
 impl Passes {
-    /// Whether this round looks at some. Where there are more than one round looks at, the next one goes on, so that they go faster than they can
-    /// come, while few wait for decisions.
+    /// Whether this round looks at some. Where there are more than one round looks at, the next one goes on, so that
+    /// they go faster than they can come, while few wait for decisions.
     const fn is_due(&self, round: u32, is_under_load: bool) -> bool {
         round >= self.due && (!is_under_load || round.is_multiple_of(FORGET_EVERY))
     }
 
-    /// Notes that this round did, and whether there is nothing more to look at for now. One that has failed is no end: the pass goes on a minute
-    /// later.
+    /// Notes that this round did, and whether there is nothing more to look at for now. One that has failed is no end:
+    /// the pass goes on a minute later.
     const fn looked(&mut self, round: u32, is_through: &Result<bool, StoreError>) {
         self.due = match is_through {
             Ok(true) => round.saturating_add(PASS_EVERY),
@@ -110,8 +111,8 @@ impl Passes {
 }
 
 impl Gateway {
-    /// Forgets answers that nobody asks for again at this time, a batch at a time for a while, and none while many wait for decisions: what goes
-    /// later takes room and does no harm. Returns how many have gone.
+    /// Forgets answers that nobody asks for again at this time, a batch at a time for a while, and none while many wait
+    /// for decisions: what goes later takes room and does no harm. Returns how many have gone.
     pub async fn forget_replies(&self, now: Timestamp) -> Result<u64, StoreError> {
         let kept = i64::try_from(self.options.replies_kept.as_millis()).unwrap_or(i64::MAX);
         let before = now.plus_millis(-kept);
@@ -126,8 +127,8 @@ impl Gateway {
     }
 }
 
-/// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round. Returns whether there is nothing more to
-/// look at for now.
+/// Forgets counters of quotas that nothing was counted in for long, as many as are found in a round. Returns whether
+/// there is nothing more to look at for now.
 async fn forget_counters(gateway: &Gateway, now: Timestamp) -> Result<bool, StoreError> {
     let before = now.plus_millis(-COUNTERS_KEPT_MILLIS);
     let swept = gateway.store.forget_counters(before).await;

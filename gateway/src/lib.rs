@@ -4,18 +4,23 @@
 //! - [`router`]: every route in one table; [`app`]: the application that they make;
 //! - [`authorize`]: the life of an authorization, top to bottom; [`authzen`]: the same in the words of a standard;
 //! - [`limits`] and [`replays`]: who asks too often, and who asks the same again; [`approvals`]: whom people let go on;
-//! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom too much is told;
+//! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom
+//!   too much is told;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
-//! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before it was written;
+//! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before
+//!   it was written;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
 //! - [`freshness`]: whether that was lately enough to answer;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
-//! - [`policies`]: how a tenant's policies change, and are tried before; [`fair_semaphore`]: who waits for what many want at once;
+//! - [`policies`]: how a tenant's policies change, and are tried before; [`fair_semaphore`]: who waits for what many
+//!   want at once;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
-//! - [`records`]: reading back what was decided; [`reader`]: who reads, and where they wait; [`watch`]: verifying it without being asked;
+//! - [`records`]: reading back what was decided; [`reader`]: who reads, and where they wait; [`watch`]: verifying it
+//!   without being asked;
 //! - [`search`]: finding decisions;
-//! - [`fairness_key`]: who has a share together of what tenants share; [`single_flight`]: one read of the store for all who ask at once;
+//! - [`fairness_key`]: who has a share together of what tenants share; [`single_flight`]: one read of the store for all
+//!   who ask at once;
 //! - [`background`]: the thread for what nobody waits for;
 //! - [`jobs`]: what is done every now and then; [`guarded_clock`]: what time it is for what they do for good;
 //! - [`live`]: following the ledger as it grows;

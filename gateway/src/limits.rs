@@ -22,12 +22,14 @@ use store::{Lease, Store, StoreError};
 
 const RATE_LIMIT: HeaderName = HeaderName::from_static("ratelimit");
 const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy");
-/// What a caller is told to wait where waiting does not help, and in how many seconds a bucket is told to be full that never refills.
+/// What a caller is told to wait where waiting does not help, and in how many seconds a bucket is told to be full that
+/// never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
 /// A wait that is longer than this, thirty years, is one without end.
 const WAIT_SECONDS_MAX: f64 = 1e9;
-/// A clock that is behind by more than this was set back, and buckets refill from there. What is less may be threads that read it one
-/// after the other and come here the other way round: were the earlier time taken then, each of them would gain something.
+/// A clock that is behind by more than this was set back, and buckets refill from there. What is less may be threads
+/// that read it one after the other and come here the other way round: were the earlier time taken then, each of them
+/// would gain something.
 pub(crate) const OUT_OF_ORDER_MILLIS: i64 = 5_000;
 
 /// What may be missing of a whole token: sums of many small refills lose a little, and nobody should wait for that.
@@ -211,7 +213,8 @@ pub struct Limits {
 pub enum Tokens {
     /// They have.
     Enough,
-    /// Of shared buckets too few tokens are here: more have to be lent first, with [`Limits::fill`], or looked for, with [`Limits::check`].
+    /// Of shared buckets too few tokens are here: more have to be lent first, with [`Limits::fill`], or looked for,
+    /// with [`Limits::check`].
     Short(Short),
 }
 
@@ -358,7 +361,8 @@ impl Lacking {
     }
 }
 
-/// The refusal of the one among these that has enough last, so that nobody is told to come back too early; of two at once, of the first.
+/// The refusal of the one among these that has enough last, so that nobody is told to come back too early; of two at
+/// once, of the first.
 fn refusal_of_last(lacking: Vec<Lacking>) -> Option<Refusal> {
     let in_turn = lacking.into_iter().rev();
     let last = in_turn.max_by_key(|lacking| lacking.wait.unwrap_or(u64::MAX));
@@ -380,8 +384,8 @@ struct RateLimit<'t> {
 }
 
 impl RateLimit<'_> {
-    /// The refusal with those headers, and with how long to wait: in the header of RFC 9110 always, because that is the contract, and in the
-    /// problem where waiting helps.
+    /// The refusal with those headers, and with how long to wait: in the header of RFC 9110 always, because that is the
+    /// contract, and in the problem where waiting helps.
     fn with(&self, refusal: Refusal) -> Refusal {
         let refusal = match self.wait {
             Some(seconds) => refusal.with_retry_after(seconds),

@@ -1,8 +1,9 @@
 //! Taking locks whose holder may have panicked.
 //!
-//! A panic of an earlier holder is passed over. What these locks guard is in memory only, caches, counts, queues and places, and never the ledger: a change
-//! that was broken off leaves a count that is off or something to be looked up again, and a lock that nobody can take would fail every request from
-//! then on. Where more depends on a lock, that is said beside it.
+//! A panic of an earlier holder is passed over. What these locks guard is in memory only, caches, counts, queues and
+//! places, and never the ledger: a change that was broken off leaves a count that is off or something to be looked up
+//! again, and a lock that nobody can take would fail every request from then on. Where more depends on a lock, that is
+//! said beside it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 

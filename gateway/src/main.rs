@@ -39,11 +39,13 @@ fn main() -> ExitCode {
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        // It would end the process. Once somebody has asked for it, if only for a moment, the write fails instead, as on a full disk.
+        // It would end the process. Once somebody has asked for it, if only for a moment, the write fails instead, as
+        // on a full disk.
         drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
         command.await
     });
-    // Nobody waits for what is still done on threads, such as a question to a witness: what had to end has ended, and the rest may be cut at any time.
+    // Nobody waits for what is still done on threads, such as a question to a witness: what had to end has ended, and
+    // the rest may be cut at any time.
     runtime.shutdown_background();
     done
 }
@@ -64,7 +66,8 @@ fn start_logging(options: &Logging) {
     let colours = std::io::stderr().is_terminal();
     let lines = tracing_subscriber::fmt()
         .with_env_filter(options.filter.to_env_filter())
-        // A line that cannot be written, on a full disk say, is lost. Telling of it in the same place would end whoever has logged it.
+        // A line that cannot be written, on a full disk say, is lost. Telling of it in the same place would end whoever
+        // has logged it.
         .log_internal_errors(false)
         .with_ansi(colours)
         .with_writer(std::io::stderr);

@@ -80,9 +80,10 @@ impl Observation {
 }
 
 impl Gateway {
-    /// Whoever was frozen or revoked tells of what it has read all the same, as with an ask that it is denied: it only takes trust away, and what it
-    /// has read is still in the runs that go on. But then it does so no oftener than it may ask: to freeze an agent is to stop it. Of one that may
-    /// act, what was not told for want of a token would leave its run looser than it is.
+    /// Whoever was frozen or revoked tells of what it has read all the same, as with an ask that it is denied: it only
+    /// takes trust away, and what it has read is still in the runs that go on. But then it does so no oftener than it
+    /// may ask: to freeze an agent is to stop it. Of one that may act, what was not told for want of a token would
+    /// leave its run looser than it is.
     async fn check_rate(&self, caller: &AgentCaller) -> Result<(), Refusal> {
         let tenant = self.tenant(caller.tenant)?;
         let agent = caller.refresh(&tenant, self.clock.now())?;

@@ -20,9 +20,9 @@ pub async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: the store is still there; the ledger can be written, as far as the last attempt showed, and read, which is
-/// tried now and takes two seconds at most; it is what was recorded, as far as it has been verified, and no witness has seen another; the time of the signing
-/// key is not over; and what others have changed is known.
+/// `GET /readyz`: the store is still there; the ledger can be written, as far as the last attempt showed, and read,
+/// which is tried now and takes two seconds at most; it is what was recorded, as far as it has been verified, and no
+/// witness has seen another; the time of the signing key is not over; and what others have changed is known.
 pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str, Refusal> {
     gateway.check_current()?;
     gateway.check_key()?;

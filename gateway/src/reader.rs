@@ -1,4 +1,5 @@
-//! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the line that they stand in with all who read the store.
+//! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the line that they stand in with
+//! all who read the store.
 
 use crate::fair_semaphore::Permit;
 use crate::fairness_key::FairnessKey;
@@ -52,8 +53,8 @@ impl<S: Sync> FromRequestParts<S> for Credential {
     }
 }
 
-/// Has a request answered when there is a place for it among those that read the store. It has the place until its answer is there, and not until
-/// that is taken. What it leads to takes no place itself.
+/// Has a request answered when there is a place for it among those that read the store. It has the place until its
+/// answer is there, and not until that is taken. What it leads to takes no place itself.
 pub async fn stand_in_line(
     State(gateway): State<Arc<Gateway>>,
     credential: Credential,

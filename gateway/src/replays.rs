@@ -1,10 +1,11 @@
 //! Recent answers by request id: a repeated ask is answered without judging or recording anything again.
 //!
-//! This is a cache of what the ledger holds. An ask that is not found here is looked up by the sequencer, in the commit, or when it is refused.
+//! This is a cache of what the ledger holds. An ask that is not found here is looked up by the sequencer, in the
+//! commit, or when it is refused.
 //!
-//! Answers are copied into buffers that stay, one behind the other, and forgotten by the buffer. Kept as they were, they were tens of thousands of
-//! blocks all over the heap, each of which had left every cache of the processor when its turn came to be freed and used again
-//! (docs/decisions/0063-answers-copied-into-buffers.md).
+//! Answers are copied into buffers that stay, one behind the other, and forgotten by the buffer. Kept as they were,
+//! they were tens of thousands of blocks all over the heap, each of which had left every cache of the processor when
+//! its turn came to be freed and used again (docs/decisions/0063-answers-copied-into-buffers.md).
 
 use crate::locks::lock;
 use bytes::Bytes;
@@ -20,8 +21,8 @@ use store::RequestKey;
 
 /// Parts, each with a lock of its own. A key is always in the same one.
 const PARTS: usize = 32;
-/// Bytes of answers and their request ids in each of the two generations of a part: 32 MiB in all. When the young one is full it becomes
-/// the old one, and that one begins anew.
+/// Bytes of answers and their request ids in each of the two generations of a part: 32 MiB in all. When the young one
+/// is full it becomes the old one, and that one begins anew.
 const GENERATION_BYTES_MAX: usize = 512 << 10;
 
 /// An answer that was given.
@@ -120,8 +121,8 @@ impl Replays {
         }
     }
 
-    /// Remembers an answer that is on disk, unless it is longer than a generation. Nor if anything was forgotten since [`Self::forgotten()`] was
-    /// `forgotten`, before it was recorded: it may have been this one.
+    /// Remembers an answer that is on disk, unless it is longer than a generation. Nor if anything was forgotten since
+    /// [`Self::forgotten()`] was `forgotten`, before it was recorded: it may have been this one.
     pub fn remember(&self, key: &RequestKey, given: &Given, forgotten: u64) {
         let bytes = key.request_id.as_str().len() + given.answer.len();
         if bytes > GENERATION_BYTES_MAX {
@@ -129,8 +130,8 @@ impl Replays {
         }
         let hash = self.hasher.hash_one(key);
         let part = &mut *self.part(hash);
-        // INVARIANT: under the lock of the part. Whoever has had it before to forget something has counted that, and whoever gets it later finds what
-        // is remembered now.
+        // INVARIANT: under the lock of the part. Whoever has had it before to forget something has counted that, and
+        // whoever gets it later finds what is remembered now.
         if self.forgotten() != forgotten {
             return;
         }

@@ -1,8 +1,8 @@
 //! Every route in one table: method, path, whom it lets in, and the handler.
 //!
-//! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is held
-//! against this table by a test. What reads the store and is answered by that alone stands in one line; what waits, streams or changes something
-//! does not. What reads without parameters refuses them.
+//! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is
+//! held against this table by a test. What reads the store and is answered by that alone stands in one line; what
+//! waits, streams or changes something does not. What reads without parameters refuses them.
 
 use crate::directory::{
     agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,

@@ -5,8 +5,8 @@
 //! at once. A caller that goes away changes nothing: its proposal is recorded like any other. Only one that has said by when it
 //! needs an answer is sent away if that cannot be met any more.
 //!
-//! It has a thread of its own, so that it does not stand in line with the callers that it lets go on. What they see of it is here; what runs
-//! there is in `task`.
+//! It has a thread of its own, so that it does not stand in line with the callers that it lets go on. What they see of
+//! it is here; what runs there is in `task`.
 
 mod budgets;
 mod busy_poll;
@@ -111,7 +111,8 @@ pub enum Fault {
     /// The ledger cannot be written now.
     #[error("the ledger cannot be written")]
     LedgerUnavailable,
-    /// It is not known whether the key of this gateway still signs, and whether another gateway has changed what decisions are judged by.
+    /// It is not known whether the key of this gateway still signs, and whether another gateway has changed what
+    /// decisions are judged by.
     #[error("it is not known what other gateways have changed")]
     Stale,
     /// A witness has seen another ledger than this one.
@@ -141,8 +142,8 @@ type Reply = oneshot::Sender<Result<Vec<CommitStatus>, Fault>>;
 pub struct Terms {
     /// When an answer is of no use any more.
     pub deadline: Option<Instant>,
-    /// The value of [`Sequencer::losses`] that was read before contents were left out; `None` if none were left out. The proposal is refused if
-    /// the store has lost something since.
+    /// The value of [`Sequencer::losses`] that was read before contents were left out; `None` if none were left out.
+    /// The proposal is refused if the store has lost something since.
     pub contents_as_of: Option<u64>,
 }
 
@@ -235,8 +236,8 @@ impl Sequencer {
         recorded.pop().ok_or(Fault::LedgerUnavailable)
     }
 
-    /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for whoever has to let something
-    /// go before it [follows](Self::follow).
+    /// Records one proposal, and returns at once also where it is turned back because the directory has moved: for
+    /// whoever has to let something go before it [follows](Self::follow).
     pub async fn record_without_following(&self, proposal: Proposal) -> Result<CommitStatus, Fault> {
         let mut recorded = self.record_all_without_following(vec![proposal]).await?;
         recorded.pop().ok_or(Fault::LedgerUnavailable)
@@ -297,8 +298,9 @@ impl Sequencer {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
     }
 
-    /// A generation number: it grows whenever the store may have lost something. Read it before [`is_stored`](Self::is_stored); if it is higher when
-    /// the proposal is recorded, contents that were left out may be missing.
+    /// A generation number: it grows whenever the store may have lost something. Read it before
+    /// [`is_stored`](Self::is_stored); if it is higher when the proposal is recorded, contents that were left out may
+    /// be missing.
     pub fn losses(&self) -> u64 {
         self.contents.losses()
     }

@@ -1,6 +1,7 @@
 //! Work that is done once for all who want its result at the same time.
 //!
-//! Whoever needs no credential could start as much of it as there are connections, and keep the readers of the store from what asks look up.
+//! Whoever needs no credential could start as much of it as there are connections, and keep the readers of the store
+//! from what asks look up.
 
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -22,8 +23,8 @@ impl<T: Clone + Send + 'static> SingleFlight<T> {
         }
     }
 
-    /// What the work gives now. Nobody is given the result of a run that began before they asked, and the next run waits for this one,
-    /// also if nobody waits for it any more.
+    /// What the work gives now. Nobody is given the result of a run that began before they asked, and the next run
+    /// waits for this one, also if nobody waits for it any more.
     pub async fn run(&self, work: impl Future<Output = T> + Send + 'static) -> T {
         let asked = Instant::now();
         let mut last = Arc::clone(&self.last).lock_owned().await;

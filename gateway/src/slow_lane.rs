@@ -1,9 +1,10 @@
 //! The lane for asks of tenants that flood the gateway: threads of their own judge them and write their answers.
 //!
-//! A worker takes what is ready one after the other, and an ask that is judged takes as long as several that are refused. So beside a flood
-//! everybody waited behind those of its asks that were let in: whoever was to be refused, and whoever was no part of the flood. The kernel does
-//! what the runtime cannot: a thread that reads and refuses takes less than its share of the cores, and gets one soon after it wakes, whatever the
-//! lane is busy with (`docs/decisions/0060-a-lane-for-floods.md`).
+//! A worker takes what is ready one after the other, and an ask that is judged takes as long as several that are
+//! refused. So beside a flood everybody waited behind those of its asks that were let in: whoever was to be refused,
+//! and whoever was no part of the flood. The kernel does what the runtime cannot: a thread that reads and refuses takes
+//! less than its share of the cores, and gets one soon after it wakes, whatever the lane is busy with
+//! (`docs/decisions/0060-a-lane-for-floods.md`).
 //!
 //! How long the lane may become is not decided here: whoever is in it has a place (`admission`).
 

@@ -40,8 +40,8 @@ pub struct SnapshotCell {
 }
 
 impl SnapshotCell {
-    /// A cell that holds this snapshot, which was the state of the store at `read_at` or later. `is_shared` says whether others write to
-    /// the store.
+    /// A cell that holds this snapshot, which was the state of the store at `read_at` or later. `is_shared` says
+    /// whether others write to the store.
     pub fn new(snapshot: Snapshot, read_at: Uptime, is_shared: bool) -> Self {
         Self {
             current: ArcSwap::from_pointee(snapshot),
@@ -86,8 +86,8 @@ impl SnapshotCell {
         self.replaced.notify_waiters();
     }
 
-    /// Puts a tenant in force as it was read from the store, at `read_at` or later, unless a later one is. Returns false, and changes
-    /// nothing, if it was compiled under other base policies than those in force.
+    /// Puts a tenant in force as it was read from the store, at `read_at` or later, unless a later one is. Returns
+    /// false, and changes nothing, if it was compiled under other base policies than those in force.
     pub async fn adopt(&self, tenant: TenantSnapshot, read_at: Uptime) -> bool {
         let _adopting = self.adopting.lock().await;
         if tenant.policies.base_digest() != self.load().base_digest() {
@@ -125,8 +125,8 @@ impl SnapshotCell {
         }
     }
 
-    /// The tenants of which something else may be in force here than what the store has, as far as was looked: it has moved on, or has lost
-    /// changes.
+    /// The tenants of which something else may be in force here than what the store has, as far as was looked: it has
+    /// moved on, or has lost changes.
     pub fn behind(&self) -> Vec<TenantId> {
         let freshness = self.freshness.as_ref();
         freshness.map_or_else(Vec::new, Freshness::behind)
@@ -137,8 +137,8 @@ impl SnapshotCell {
         AsOf::new(tenant, self.freshness.as_ref())
     }
 
-    /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind, and the system tenant,
-    /// which has the operators and the keys that sign.
+    /// How long ago what everybody depends on was last known to be the state of the store: which tenants are behind,
+    /// and the system tenant, which has the operators and the keys that sign.
     pub fn age(&self) -> Duration {
         self.age_of(TenantId::SYSTEM)
     }

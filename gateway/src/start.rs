@@ -249,8 +249,9 @@ pub async fn check_whole(store: &dyn Store) -> Result<(), StartError> {
     Ok(())
 }
 
-/// Whether tenants with these revisions are what a copy has left that was not finished. The system tenant comes last, and its revision with
-/// its last entry. In any other store it is there before all others, and its first entry has changed its directory.
+/// Whether tenants with these revisions are what a copy has left that was not finished. The system tenant comes last,
+/// and its revision with its last entry. In any other store it is there before all others, and its first entry has
+/// changed its directory.
 pub fn is_unfinished_copy(revisions: impl IntoIterator<Item = (TenantId, u64)>) -> bool {
     let (mut is_empty, mut is_whole) = (true, false);
     for (tenant, revision) in revisions {
@@ -260,7 +261,8 @@ pub fn is_unfinished_copy(revisions: impl IntoIterator<Item = (TenantId, u64)>) 
     !is_empty && !is_whole
 }
 
-/// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks for users by failing.
+/// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks
+/// for users by failing.
 pub fn tell_of_users(snapshot: &TenantSnapshot) {
     let tenant = snapshot.directory.tenant.id;
     let mut wrong = snapshot.policies.wrong_for_users();
@@ -274,7 +276,8 @@ pub fn tell_of_users(snapshot: &TenantSnapshot) {
     );
 }
 
-/// Says that the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for asks that all are about.
+/// Says that the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for
+/// asks that all are about.
 fn tell_of_long(snapshot: &TenantSnapshot) {
     let tenant = snapshot.directory.tenant.id;
     let mut long = snapshot.policies.too_much_together();
@@ -337,8 +340,8 @@ fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
     stored
 }
 
-/// The policies of a directory. Nobody is judged by those of a tenant that was deleted, and nobody can mend them any more: it has none, whatever
-/// it had, so that no base policies ever fail to fit it.
+/// The policies of a directory. Nobody is judged by those of a tenant that was deleted, and nobody can mend them any
+/// more: it has none, whatever it had, so that no base policies ever fail to fit it.
 pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
     if directory.tenant.deleted_at.is_some() {
         let mut nothing = Tenant::clone(&directory.tenant);
@@ -348,7 +351,8 @@ pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, 
     compiler.compile(candidate(directory, &policies(directory)))
 }
 
-/// Compiles the policies of a directory that is to replace `before`, if there is one in force, with the bounds that hold for new policies.
+/// Compiles the policies of a directory that is to replace `before`, if there is one in force, with the bounds that
+/// hold for new policies.
 pub fn compile_new(
     compiler: &Compiler,
     directory: &Directory,

@@ -21,8 +21,8 @@ pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     })
 }
 
-/// Opens the store that a URL names, where there has to be a ledger: a file that is not there, or empty, is not made, so that a slip in its
-/// name is noticed.
+/// Opens the store that a URL names, where there has to be a ledger: a file that is not there, or empty, is not made,
+/// so that a slip in its name is noticed.
 pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     if let Some(path) = path(url) {
         let is_there = path.metadata().is_ok_and(|file| file.len() > 0);

@@ -1,7 +1,8 @@
 //! How long the machine has been up, with the time that it slept.
 //!
-//! An `Instant` stands still while a machine is suspended, and what was known before that would seem to be known still. What is answered
-//! from memory goes by this. It knows nothing of the time of day, and nothing of what a host does to its guests without their knowing.
+//! An `Instant` stands still while a machine is suspended, and what was known before that would seem to be known still.
+//! What is answered from memory goes by this. It knows nothing of the time of day, and nothing of what a host does to
+//! its guests without their knowing.
 
 use std::time::Duration;
 

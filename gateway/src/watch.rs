@@ -1,9 +1,11 @@
 //! Verifies the ledgers of all tenants without being asked, over and over: what is new first, and then everything again from the
 //! beginning.
 //!
-//! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads like any auditor and is done
-//! on the [`background`](crate::background) thread, so no decision waits for it. Where each ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or cuts its tail off together
-//! with the head, is found out by that. A ledger with a fault is not signed any more, and the gateway says that it is not ready.
+//! It takes a tenth of a core at most, much less while many wait for decisions, and some chunks of memory; it reads
+//! like any auditor and is done on the [`background`](crate::background) thread, so no decision waits for it. Where
+//! each ledger ended when it was verified stays in memory: whoever rewrites one as a whole under a running gateway, or
+//! cuts its tail off together with the head, is found out by that. A ledger with a fault is not signed any more, and
+//! the gateway says that it is not ready.
 
 mod progress;
 
@@ -28,8 +30,8 @@ const TICK_UNDER_LOAD: Duration = Duration::from_secs(4);
 const WORK_MAX: Duration = Duration::from_millis(100);
 /// How long it works while many wait.
 const WORK_MAX_UNDER_LOAD: Duration = Duration::from_millis(20);
-/// How long somebody who asks for a fault waits for the look that finds it again, or not any more. It is the next one, also while many wait
-/// for decisions.
+/// How long somebody who asks for a fault waits for the look that finds it again, or not any more. It is the next one,
+/// also while many wait for decisions.
 const ASKED_WAIT_MAX: Duration = Duration::from_secs(20);
 /// How often they see whether there was one.
 const ASKED_WAIT_STEP: Duration = Duration::from_millis(50);
@@ -79,13 +81,15 @@ impl Watch {
         }
     }
 
-    /// The tenant whose ledger is gone as a whole, also where another one was begun in its place, if there is one: then that is the fault of the system tenant's ledger, which tells of it.
+    /// The tenant whose ledger is gone as a whole, also where another one was begun in its place, if there is one: then
+    /// that is the fault of the system tenant's ledger, which tells of it.
     pub(crate) fn gone(&self) -> Option<TenantId> {
         self.lock().get(&TenantId::SYSTEM)?.fault.gone
     }
 
-    /// The fault that a ledger has among these entries. One that was last seen before this time may have been put right meanwhile: then the
-    /// ledger is looked at next, and that is waited for. Where it takes too long the fault stands, as it does for whoever wants a checkpoint.
+    /// The fault that a ledger has among these entries. One that was last seen before this time may have been put right
+    /// meanwhile: then the ledger is looked at next, and that is waited for. Where it takes too long the fault stands,
+    /// as it does for whoever wants a checkpoint.
     pub(crate) async fn fault_in(
         &self,
         tenant: TenantId,
@@ -195,8 +199,8 @@ async fn run(gateway: Weak<Gateway>) {
     }
 }
 
-/// Looks at what is suspected and at what the look before has left of the system tenant's ledger, and then at one ledger after the other, from where it
-/// stopped last, until its time is over or nothing is left to do.
+/// Looks at what is suspected and at what the look before has left of the system tenant's ledger, and then at one
+/// ledger after the other, from where it stopped last, until its time is over or nothing is left to do.
 async fn work(
     gateway: &Gateway,
     ledgers: &mut BTreeMap<TenantId, Progress>,

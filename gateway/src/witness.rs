@@ -166,8 +166,8 @@ fn kept_note(note: &Note, log: &[&VerifierKey], lines: &str) -> Result<String, R
     Ok(format!("{kept}{lines}"))
 }
 
-/// What a request shows that was not cosigned, if anything. Proofs are not signed, so anybody can put a wrong one before a checkpoint
-/// of the log: beside the very one that was cosigned, or where nothing was, it shows nothing.
+/// What a request shows that was not cosigned, if anything. Proofs are not signed, so anybody can put a wrong one
+/// before a checkpoint of the log: beside the very one that was cosigned, or where nothing was, it shows nothing.
 fn shown_by(claimed: &Checkpoint, known: Cosigned, uncosigned: &Uncosigned) -> Option<Evidence> {
     let is_cosigned = claimed.size == known.size && claimed.root == known.root;
     match uncosigned {

@@ -1,5 +1,5 @@
-//! What nobody waits for is done on a background thread, behind everybody else: nobody waits for it, whatever becomes of it, and it ends
-//! with its gateway.
+//! What nobody waits for is done on a background thread, behind everybody else: nobody waits for it, whatever becomes
+//! of it, and it ends with its gateway.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

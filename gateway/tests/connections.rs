@@ -1,4 +1,5 @@
-//! What callers may do on one connection: ask again and again, ask ahead, send slowly, send something else, be refused, and stay when the gateway stops.
+//! What callers may do on one connection: ask again and again, ask ahead, send slowly, send something else, be refused,
+//! and stay when the gateway stops.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
@@ -440,7 +441,8 @@ async fn a_head_that_is_too_long_is_not_kept() {
     assert_eq!(stage.count("decision").await, 1);
 }
 
-/// How long after the head of an ask its body was given up. The gateway has the head first, and then, while it waits, `pause` later its end.
+/// How long after the head of an ask its body was given up. The gateway has the head first, and then, while it waits,
+/// `pause` later its end.
 async fn given_up_after(options: Options, pause: Duration) -> Duration {
     let stage = Stage::set_with(options).await;
     let server = Server::of(&stage).await;
@@ -458,8 +460,8 @@ async fn given_up_after(options: Options, pause: Duration) -> Duration {
     begin.elapsed()
 }
 
-/// Fails unless it is given up when it should be. A machine that stands still makes it later, and not every time; whatever is wrong
-/// is wrong by a second or more each time.
+/// Fails unless it is given up when it should be. A machine that stands still makes it later, and not every time;
+/// whatever is wrong is wrong by a second or more each time.
 async fn assert_given_up_after(ask_time_max: u64, pause: u64, expected: u64) {
     let options = Options {
         ask_time_max: Duration::from_millis(ask_time_max),
@@ -481,7 +483,8 @@ async fn assert_given_up_after(ask_time_max: u64, pause: u64, expected: u64) {
 
 #[tokio::test]
 async fn a_body_has_the_same_time_wherever_it_is_waited_for() {
-    // Nearly all of it, half of it, and less than nothing is left for hyper. Then half of what is waited for here was for the head.
+    // Nearly all of it, half of it, and less than nothing is left for hyper. Then half of what is waited for here was
+    // for the head.
     let cases = [
         (1, 0, 2_000),
         (1_000, 0, 2_000),
@@ -683,8 +686,8 @@ async fn narrow() -> Arc<Stage> {
     Arc::new(Stage::set_with(options).await)
 }
 
-/// More asks than there are places, while a commit is held: some have one, and the others were refused. None was asked before: what was
-/// answered waits for no commit.
+/// More asks than there are places, while a commit is held: some have one, and the others were refused. None was asked
+/// before: what was answered waits for no commit.
 async fn flood(stage: &Arc<Stage>) -> Vec<JoinHandle<Reply>> {
     static ASKED: AtomicUsize = AtomicUsize::new(0);
     stage.faults.plan([Fault::Hold]);

@@ -1,4 +1,5 @@
-//! What `countersign copy` says of a source that does not stand still, with a store that takes its time; and how it goes over in parts.
+//! What `countersign copy` says of a source that does not stand still, with a store that takes its time; and how it
+//! goes over in parts.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

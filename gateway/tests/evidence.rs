@@ -1,5 +1,6 @@
-//! Exports and evidence are files that verify by themselves, and do not when anything in them was changed, cut off or left out. They
-//! are verified by the program that strangers use, and by the verifier in Python, which was written without it and has to say the same.
+//! Exports and evidence are files that verify by themselves, and do not when anything in them was changed, cut off or
+//! left out. They are verified by the program that strangers use, and by the verifier in Python, which was written
+//! without it and has to say the same.
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 

@@ -154,8 +154,8 @@ impl Cluster {
     }
 }
 
-/// The answer to a call that may be made again, and how often it was refused before: where one commit stands still, those who wait for it are
-/// told after a while that the ledger is not available.
+/// The answer to a call that may be made again, and how often it was refused before: where one commit stands still,
+/// those who wait for it are told after a while that the ledger is not available.
 async fn repeated<F: Future<Output = Reply>>(call: impl Fn() -> F) -> (Reply, usize) {
     let patience = Instant::now() + PATIENCE;
     let mut refused = 0;
@@ -940,7 +940,8 @@ async fn what_two_gateways_would_erase_is_told_once() {
     cluster.verify().await;
 }
 
-/// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade. It is part of the next change.
+/// Puts something into a directory that this version cannot read, as a newer one may write it during an upgrade. It is
+/// part of the next change.
 async fn spoil(stranger: &mut sqlx::PgConnection, tenant: TenantId) {
     let id = format!("{:032x}", u128::from_be_bytes(*tenant.as_bytes()));
     let unreadable = format!(

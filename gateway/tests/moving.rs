@@ -132,8 +132,9 @@ fn erase(client: &Client, tenant: &str, seq: &Value) {
     assert_eq!(done["erased"], 1, "{done}");
 }
 
-/// A SQLite file with a demo in it that has decided something, has asked people, has counted, has held something in a budget, and has
-/// had a decision and two outcomes erased; the demo's token, what was answered to asks, and what to the request that holds something.
+/// A SQLite file with a demo in it that has decided something, has asked people, has counted, has held something in a
+/// budget, and has had a decision and two outcomes erased; the demo's token, what was answered to asks, and what to the
+/// request that holds something.
 fn lived_in() -> (Place, String, Vec<Vec<u8>>, Vec<u8>) {
     let place = Place::on_file();
     let server = place.serve(&["--demo"]);

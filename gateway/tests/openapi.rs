@@ -134,7 +134,8 @@ fn a_400_may_be_for_a_parameter_of_a_read_and_for_a_tenant_that_is_not_named() {
     );
 }
 
-/// Who asks, and in whose name, is found out before it is looked at which route it is, and so is whether there is room for a signed request.
+/// Who asks, and in whose name, is found out before it is looked at which route it is, and so is whether there is room
+/// for a signed request.
 #[test]
 fn too_deep_a_chain_and_want_of_room_may_be_met_at_every_route_with_a_credential() {
     let contract = contract();

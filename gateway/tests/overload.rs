@@ -57,7 +57,8 @@ fn get(stage: &Arc<Stage>, path: &str, token: &str) -> JoinHandle<Reply> {
     tokio::spawn(async move { stage.get(&path, &token).await })
 }
 
-/// So many asks at once, beside a commit that is held: all places that their tenant may have are taken, and the others were refused.
+/// So many asks at once, beside a commit that is held: all places that their tenant may have are taken, and the others
+/// were refused.
 async fn flood(stage: &Arc<Stage>, count: usize) -> Vec<JoinHandle<Reply>> {
     let taken = || stage.gateway.admission.occupancy().taken;
     let refused = taken() + count - PLACES;

@@ -104,8 +104,8 @@ fn assert_verifies(client: &Client, tenant: &str) -> u64 {
     report["checked"].as_u64().unwrap()
 }
 
-/// The decisions among these answers, at least so many. A gateway whose database stands still for longer than it waits has said so in
-/// the others.
+/// The decisions among these answers, at least so many. A gateway whose database stands still for longer than it waits
+/// has said so in the others.
 fn decisions(answers: Vec<Answer>, least: usize) -> Vec<Answer> {
     let is_decision = |answer: &Answer| answer.status == 200;
     let (decisions, others): (Vec<_>, Vec<_>) = answers.into_iter().partition(is_decision);
@@ -670,7 +670,8 @@ fn a_gateway_starts_with_more_than_a_tenant_may_register_and_answers() {
     assert_eq!(frozen.status, 200, "{frozen:?}");
 }
 
-/// What was answered before it was noticed is lost; nothing is answered afterwards, and nothing new begins in its place without a word.
+/// What was answered before it was noticed is lost; nothing is answered afterwards, and nothing new begins in its place
+/// without a word.
 #[test]
 fn a_database_that_is_deleted_under_a_gateway_stops_every_answer() {
     let place = Place::on_file();
@@ -946,7 +947,8 @@ fn a_server_that_is_told_to_stop_before_it_listens_stops() {
     Demo::of(&place);
 }
 
-/// Nothing else is done on the thread that reads the key. With one thread beside it, as on one core, that must not be the one that hears.
+/// Nothing else is done on the thread that reads the key. With one thread beside it, as on one core, that must not be
+/// the one that hears.
 #[test]
 fn a_server_that_is_told_to_stop_while_its_key_does_not_come_stops() {
     let place = Place::new();

@@ -1,11 +1,11 @@
 //! `load`: how many authorizations a second, how fast, and whether every one of them is in the ledger.
 //!
-//! With `--profile budgets` it is how fast money is held and spent, and whether the books say so; with `--profile fairness` and `neighbours`, what a
-//! tenant notices of another's flood.
+//! With `--profile budgets` it is how fast money is held and spent, and whether the books say so; with
+//! `--profile fairness` and `neighbours`, what a tenant notices of another's flood.
 //!
-//! Starts a gateway of its own on a temporary SQLite file or on the database it is given, or takes a running one. Exit code 1 means that the run is
-//! worth nothing (errors, refusals that it is not about, wrong decisions, or a ledger that disagrees with what was answered), or that it has missed a
-//! bound of `--sla`.
+//! Starts a gateway of its own on a temporary SQLite file or on the database it is given, or takes a running one. Exit
+//! code 1 means that the run is worth nothing (errors, refusals that it is not about, wrong decisions, or a ledger that
+//! disagrees with what was answered), or that it has missed a bound of `--sla`.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use std::path::PathBuf;
@@ -41,8 +41,8 @@ struct Options {
     /// Calls of each operation at one caller, for budgets.
     #[arg(long, default_value_t = 1_000)]
     rounds: usize,
-    /// Asks that are due in a second, whether the gateway is ready for them or not; without it, each connection asks as soon as it has
-    /// its answer.
+    /// Asks that are due in a second, whether the gateway is ready for them or not; without it, each connection asks as
+    /// soon as it has its answer.
     #[arg(long, value_name = "PER_SECOND")]
     rate: Option<f64>,
     /// The rate as a multiple of the capacity, which is measured first in a closed loop.

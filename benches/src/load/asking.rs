@@ -1,8 +1,8 @@
 //! The connections of a run: what each sends and when, and what it makes of the answer.
 //!
-//! In a closed loop a connection asks again as soon as it has its answer. In an open loop asks are due at fixed times, whether the
-//! gateway is ready for them or not, and time counts from when an ask was due: an answer that keeps the next ask waiting is
-//! paid for by that one too (what is called coordinated omission does not occur).
+//! In a closed loop a connection asks again as soon as it has its answer. In an open loop asks are due at fixed times,
+//! whether the gateway is ready for them or not, and time counts from when an ask was due: an answer that keeps the
+//! next ask waiting is paid for by that one too (what is called coordinated omission does not occur).
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,8 +24,8 @@ use crate::http::{Connection, Format, Request};
 /// How many of its asks a connection remembers, to send one of them again.
 const REMEMBERED_MAX: usize = 32;
 
-/// The shortest sleep between asks. Waking up for each of them at many thousands a second would take more of the machine than sending them; what
-/// is sent later for it counts as late.
+/// The shortest sleep between asks. Waking up for each of them at many thousands a second would take more of the
+/// machine than sending them; what is sent later for it counts as late.
 const SLEEP_MIN: Duration = Duration::from_micros(100);
 
 /// When asks are due, where that is fixed: the next one for whichever connection is free.
@@ -40,8 +40,9 @@ pub(super) struct Timetable {
 }
 
 impl Timetable {
-    /// So many asks a second, from the beginning until the end. A thread of its own says when the next one is due if that is not yet,
-    /// because the clock of the runtime is a millisecond wide. It has nothing to do while the generator is late.
+    /// So many asks a second, from the beginning until the end. A thread of its own says when the next one is due if
+    /// that is not yet, because the clock of the runtime is a millisecond wide. It has nothing to do while the
+    /// generator is late.
     pub(super) fn start(per_second: f64, begin: Instant, end: Instant) -> Result<Self> {
         let (alarms, set) = mpsc::channel();
         let alarm = Arc::new(Notify::new());

@@ -1,10 +1,12 @@
 //! What tenants notice of another's flood, which is ten times its share. What there is to share is measured first.
 //!
-//! Either one tenant at a low rate, alone and then beside another one; the share of each is half of what there is, so that the flood is five times
-//! of that. Or nine tenants that keep to their shares, beside a tenth that does and then does not; the shares are a tenth each of seven tenths of what
-//! there is, so that all of them together ask for a third more than there is.
+//! Either one tenant at a low rate, alone and then beside another one; the share of each is half of what there is, so
+//! that the flood is five times of that. Or nine tenants that keep to their shares, beside a tenth that does and then
+//! does not; the shares are a tenth each of seven tenths of what there is, so that all of them together ask for a third
+//! more than there is.
 //!
-//! The flood comes from a thread of its own, so that nobody else waits for a generator that is busy with it. All of them share the machine.
+//! The flood comes from a thread of its own, so that nobody else waits for a generator that is busy with it. All of
+//! them share the machine.
 
 use std::fmt;
 use std::sync::Barrier;
@@ -73,8 +75,8 @@ pub fn run(quiet: Plan<'_>, flood: Plan<'_>) -> Result<Fairness> {
     Ok(Fairness::of(&capacity, share, quiet_alone, beside, flood))
 }
 
-/// Measures the capacity with a few connections, then tenants that keep to their shares beside one that does, then beside the same one
-/// when it floods. All rates follow from the capacity.
+/// Measures the capacity with a few connections, then tenants that keep to their shares beside one that does, then
+/// beside the same one when it floods. All rates follow from the capacity.
 ///
 /// # Errors
 /// The gateway cannot be reached or does not answer any more.

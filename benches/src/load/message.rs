@@ -1,7 +1,8 @@
 //! As much of MessagePack as asks and their answers need: what asks are made of, and a text in an answer.
 //!
-//! It is no reader of messages: it finds a name by its bytes with their head, which no text of an answer has inside, because a text
-//! is UTF-8 and the head of a short string is none. In answers, names stand before the texts that could be the same word.
+//! It is no reader of messages: it finds a name by its bytes with their head, which no text of an answer has inside,
+//! because a text is UTF-8 and the head of a short string is none. In answers, names stand before the texts that could
+//! be the same word.
 
 use serde_json::Value;
 

@@ -111,7 +111,8 @@ impl Setting {
         Ok(())
     }
 
-    /// Whether refusals with this code are what such a run is about: buckets that are used up, or asks that come whether there is room or not.
+    /// Whether refusals with this code are what such a run is about: buckets that are used up, or asks that come
+    /// whether there is room or not.
     fn expects(&self, code: &str) -> bool {
         match code {
             RATE_LIMITED => self.bucket.is_some(),
@@ -250,8 +251,8 @@ pub struct Report {
     pub shed: u64,
     /// How long that took, in milliseconds, if there were any.
     pub shed_ms: Option<Latency>,
-    /// How long asks waited from when they were due until they were sent, in milliseconds: for a free connection or for the generator. Only
-    /// where asks are due at fixed times; it is part of all other times.
+    /// How long asks waited from when they were due until they were sent, in milliseconds: for a free connection or for
+    /// the generator. Only where asks are due at fixed times; it is part of all other times.
     pub waited_ms: Option<Latency>,
     /// How many asks were due and not sent, because there was no connection free for them until the end.
     pub unsent: u64,

@@ -108,7 +108,8 @@ impl Tally {
         self.outcomes.unexpected += u64::from(verdict != expected);
     }
 
-    /// Counts a refusal (4xx) or a fault (5xx). A fault may have been recorded before it was told, but what found no room was not.
+    /// Counts a refusal (4xx) or a fault (5xx). A fault may have been recorded before it was told, but what found no
+    /// room was not.
     pub(super) fn refused(&mut self, status: u16, code: String) {
         self.outcomes.uncertain += u64::from(status >= 500 && code != OVERLOADED);
         *self.outcomes.refused.entry(code).or_default() += 1;

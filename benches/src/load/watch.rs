@@ -1,5 +1,5 @@
-//! What is looked at while a run goes on: how much memory the gateway has, how long its write-ahead log is, and where a stretch of
-//! the run ends.
+//! What is looked at while a run goes on: how much memory the gateway has, how long its write-ahead log is, and where a
+//! stretch of the run ends.
 
 use std::convert::Infallible;
 use std::time::{Duration, Instant};
@@ -12,8 +12,8 @@ use crate::process::GatewayProcess;
 /// How often the length of the log is looked at. It grows and is written back within seconds.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
-/// Looks for ever. Stretches are whole: what is left at the end is none. Each is told when it ends, because the ledger of a long run is
-/// verified for minutes before there is a report.
+/// Looks for ever. Stretches are whole: what is left at the end is none. Each is told when it ends, because the ledger
+/// of a long run is verified for minutes before there is a report.
 pub(super) async fn watch(
     course: &Course,
     gateway: Option<&GatewayProcess>,

@@ -1,10 +1,10 @@
-//! Three ways to hold the source of an ask against it, side by side on the same calls: the level of the call, what the run has read,
-//! and where each parameter came from.
+//! Three ways to hold the source of an ask against it, side by side on the same calls: the level of the call, what the
+//! run has read, and where each parameter came from.
 //!
-//! The calls are labelled as a runtime would that follows values: what stands in the user's own words is the user's, everything else was
-//! read somewhere, and of what injected text wants nothing is the user's. Labels of the data's own are not used. Whether a value
-//! stands in the user's words is a comparison of texts, so a date that was said as "tomorrow" counts as read: what passes is a
-//! lower bound.
+//! The calls are labelled as a runtime would that follows values: what stands in the user's own words is the user's,
+//! everything else was read somewhere, and of what injected text wants nothing is the user's. Labels of the data's own
+//! are not used. Whether a value stands in the user's words is a comparison of texts, so a date that was said as
+//! "tomorrow" counts as read: what passes is a lower bound.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -29,8 +29,8 @@ impl Canonical {
         is_inside.then(|| Self(value.to_owned()))
     }
 
-    /// This object with a string as one of its members, as if it had been sent with it; `None` if it has that member and it is not `null`, or if it is
-    /// no object.
+    /// This object with a string as one of its members, as if it had been sent with it; `None` if it has that member
+    /// and it is not `null`, or if it is no object.
     pub fn with_string(&self, key: &str, value: &str) -> Option<Self> {
         let members: BTreeMap<String, &RawValue> = serde_json::from_str(&self.0).ok()?;
         if members.get(key).is_some_and(|known| known.get() != "null") {

@@ -16,7 +16,8 @@ use object::Member;
 /// Deepest nesting that is read whatever the caller's limit says. The scanner recurses, and this keeps its stack small.
 pub(crate) const DEPTH_CEILING: usize = 256;
 
-/// How many bytes are put in order as their objects close, for each byte of input: what a text takes that is out of order in some levels.
+/// How many bytes are put in order as their objects close, for each byte of input: what a text takes that is out of
+/// order in some levels.
 const ORDERED_PER_BYTE_MAX: usize = 4;
 
 /// Bounds of one text.
@@ -33,11 +34,12 @@ pub struct Limits {
 pub enum Integers {
     /// It is written as the other one, as RFC 8785 has it.
     Rounded,
-    /// It is refused, so that texts with different integers never have the same form: I-JSON makes no promise of an integer beyond 2^53
-    /// (RFC 7493 section 2.2), and whoever else reads the text may tell apart what a double does not.
+    /// It is refused, so that texts with different integers never have the same form: I-JSON makes no promise of an
+    /// integer beyond 2^53 (RFC 7493 section 2.2), and whoever else reads the text may tell apart what a double does
+    /// not.
     Exact,
-    /// It is refused unless it is a bound in a JSON Schema, such as `maximum`: no bound is sent to have something done with it, and
-    /// generators write those of integers of 64 bits.
+    /// It is refused unless it is a bound in a JSON Schema, such as `maximum`: no bound is sent to have something done
+    /// with it, and generators write those of integers of 64 bits.
     ExactButForBounds,
 }
 
@@ -50,7 +52,8 @@ pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
     canonicalize_with(json, limits, Integers::Rounded)
 }
 
-/// [`canonicalize`] with a choice of what happens to integers that a double cannot hold. An integer is digits without a fraction and an exponent.
+/// [`canonicalize`] with a choice of what happens to integers that a double cannot hold. An integer is digits without a
+/// fraction and an exponent.
 ///
 /// # Errors
 /// Those of [`canonicalize`]; and an integer would be written as another one, where that is refused.

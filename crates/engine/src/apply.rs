@@ -43,7 +43,8 @@ pub struct Books {
 /// What time it is for a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchTime {
-    /// The time of its entries, unless the one before in a chain is later: what the clock says, or when the signing key begins, if that is later.
+    /// The time of its entries, unless the one before in a chain is later: what the clock says, or when the signing key
+    /// begins, if that is later.
     pub entries: Timestamp,
     /// What the clock says. Approvals go by it: they were asked for and are shown by it.
     pub clock: Timestamp,
@@ -161,8 +162,8 @@ impl Books {
     }
 }
 
-/// Applies a batch at this time. Time in a chain never runs backwards. `key` signs the answers, once for all of them; it gives the same
-/// signature for the same bytes.
+/// Applies a batch at this time. Time in a chain never runs backwards. `key` signs the answers, once for all of them;
+/// it gives the same signature for the same bytes.
 pub fn apply(
     books: &Books,
     found: Found,

@@ -94,8 +94,8 @@ impl ApprovalChange {
         Ok((after, entry))
     }
 
-    /// The members stand in canonical order. The digest of the action stands in the entry of the decision, with which it can be erased:
-    /// this one stays, and nothing in it keeps a digest from being guessed.
+    /// The members stand in canonical order. The digest of the action stands in the entry of the decision, with which
+    /// it can be erased: this one stays, and nothing in it keeps a digest from being guessed.
     fn entry(&self, kind: EntryKind, after: &Approval) -> ProposedEntry {
         let mut body = ObjectWriter::new();
         body.string("agent", &after.request.agent.to_string());
@@ -120,9 +120,9 @@ impl ApprovalChange {
     }
 }
 
-/// The judgement of an ask that names an approval. It is an allow if people have approved exactly this action, at no more than the
-/// cost and the risk that they were shown, from no worse a source and as it was defined then, and if their votes are enough for what policy
-/// asks now.
+/// The judgement of an ask that names an approval. It is an allow if people have approved exactly this action, at no
+/// more than the cost and the risk that they were shown, from no worse a source and as it was defined then, and if
+/// their votes are enough for what policy asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.
@@ -192,8 +192,8 @@ pub(crate) fn counted_sources(ask: &Ask, judgement: &Judgement) -> Sources {
     ask.sources.counted(judgement.trust, vouched)
 }
 
-/// Whether one of those who have approved is called like the agent that asks now, or like one in whose name it does: nobody can tell which of
-/// the two has voted.
+/// Whether one of those who have approved is called like the agent that asks now, or like one in whose name it does:
+/// nobody can tell which of the two has voted.
 fn is_approved_by_a_namesake(approval: &Approval, agents: &[Delegator], tenant: &TenantSnapshot) -> bool {
     let mut approvals = approval.votes.iter().filter(|vote| vote.approves);
     approvals.any(|vote| {

@@ -196,8 +196,8 @@ struct Trace {
 }
 
 impl Ask {
-    /// Reads an ask from its canonical text, which counts as if it had this for its `request_id` where it has none: wherever its id stood, it is the same
-    /// ask.
+    /// Reads an ask from its canonical text, which counts as if it had this for its `request_id` where it has none:
+    /// wherever its id stood, it is the same ask.
     pub fn parse_named(text: &Canonical, request_id: Option<&Name>) -> Result<Self, AskError> {
         let named = request_id.and_then(|id| text.with_string("request_id", id.as_str()));
         Self::parse(named.as_ref().unwrap_or(text))

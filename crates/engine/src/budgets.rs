@@ -176,8 +176,8 @@ impl KnownBudgets {
         }
     }
 
-    /// Brings to `now` of its tenant what is known: new periods begin, and what should have ended has. Returns the entries that tell
-    /// of it.
+    /// Brings to `now` of its tenant what is known: new periods begin, and what should have ended has. Returns the
+    /// entries that tell of it.
     pub fn bring_to(&mut self, now: impl Fn(TenantId) -> Timestamp) -> Vec<(TenantId, ProposedEntry)> {
         let mut entries = Vec::new();
         let rolled: Vec<_> = self

@@ -12,7 +12,8 @@ use model::approval;
 use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
 use policy::{Fact, PolicySet, Question, ReadQuestion, Ruling, Rulings, Unanswerable};
 
-/// How many agents there may be in whose name another one asks. Each costs as much as an ask, but for its parameters, and longer chains are loops.
+/// How many agents there may be in whose name another one asks. Each costs as much as an ask, but for its parameters,
+/// and longer chains are loops.
 pub const DEPTH_MAX: usize = 8;
 
 /// What a signed token says about in whose name its bearer asks.
@@ -32,8 +33,9 @@ impl Delegation {
 }
 
 impl Ask {
-    /// The ask in the name of those whom the token of its sender names, too. It is another ask than the same without them: what was
-    /// answered to one is no answer to the other. Where its chain begins with that of the token, it says the same, and may go on.
+    /// The ask in the name of those whom the token of its sender names, too. It is another ask than the same without
+    /// them: what was answered to one is no answer to the other. Where its chain begins with that of the token, it says
+    /// the same, and may go on.
     pub fn delegated(self, by: &Delegation) -> Result<Self, Refusal> {
         if by.is_empty() {
             return Ok(self);

@@ -138,8 +138,8 @@ pub fn named(body: &str) -> Vec<Digest> {
     })
 }
 
-/// The policies among them, where the body also names what they looked at: then both were recorded with it. What was recorded before
-/// bodies named that has no contents at all.
+/// The policies among them, where the body also names what they looked at: then both were recorded with it. What was
+/// recorded before bodies named that has no contents at all.
 pub fn named_policies(body: &str) -> Option<Digest> {
     #[derive(Deserialize)]
     struct Named {

@@ -34,8 +34,8 @@ impl RegisteredIssuer {
         token.verify(&self.keys, expected, now)
     }
 
-    /// Whether this issuer would verify a token still that was verified when it was registered like that: under the same terms, and by this
-    /// key, which the token calls so or by no name.
+    /// Whether this issuer would verify a token still that was verified when it was registered like that: under the
+    /// same terms, and by this key, which the token calls so or by no name.
     pub fn still_verifies(&self, before: &Arc<Issuer>, id: Option<&str>, key: &PublicKey) -> bool {
         Arc::ptr_eq(&self.noun, before)
             || (self.noun.is_same_but_for_keys(before) && self.keys.verifies_by(id, key))

@@ -1,5 +1,5 @@
-//! Judging one ask against one snapshot, in this order: claims, the provenance token, trust, standing, delegators, the tool, policy, what
-//! the run has seen, the approval.
+//! Judging one ask against one snapshot, in this order: claims, the provenance token, trust, standing, delegators, the
+//! tool, policy, what the run has seen, the approval.
 //!
 //! What a caller claims can only make the outcome stricter. Nothing is recorded here, and no limit is counted.
 
@@ -78,8 +78,8 @@ pub struct LookedUpFacts<'a> {
     pub run: Option<&'a RunTaint>,
     /// How much is used of what it counts against. Where policies look at that, it has to be there.
     pub usage: Option<&'a Arc<Usage>>,
-    /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied, and what a token says of
-    /// content counts for nothing.
+    /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied,
+    /// and what a token says of content counts for nothing.
     pub parameters_unknown: bool,
 }
 
@@ -144,8 +144,9 @@ impl Judgement {
         self
     }
 
-    /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, what people approved is not used
-    /// up, and nobody is quarantined. Other obligations stay, because the action will be carried out.
+    /// An allow, whatever was found, that tells what it was. Nothing comes of it: nobody is asked to approve, what
+    /// people approved is not used up, and nobody is quarantined. Other obligations stay, because the action will be
+    /// carried out.
     pub(crate) fn observed(self) -> Self {
         // What people approved is allowed once: an allow that does not use it up is none of theirs.
         let is_allowed = self.verdict() == Verdict::Allow && self.reason != ReasonCode::ApprovalGranted;
@@ -333,10 +334,12 @@ fn is_contained(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     !may_act(tenant, agent, ask) || tool.is_some_and(|tool| !tool.standing.is_active())
 }
 
-/// Whether an allow of this ask may be given again: nobody and nothing in it was taken out of service, its action is still registered and granted,
-/// and the definition is none that waits to be accepted. What is missing or waits keeps nobody from observing.
+/// Whether an allow of this ask may be given again: nobody and nothing in it was taken out of service, its action is
+/// still registered and granted, and the definition is none that waits to be accepted. What is missing or waits keeps
+/// nobody from observing.
 ///
-/// INVARIANT: where this is false, an ask that is not only observed is denied or refused. What is recorded beside an earlier allow is never a second one.
+/// INVARIANT: where this is false, an ask that is not only observed is denied or refused. What is recorded beside an
+/// earlier allow is never a second one.
 pub fn may_repeat_allow(tenant: &TenantSnapshot, agent: &Agent, ask: &Ask) -> bool {
     let is_there = || {
         let name = ask.action.tool.as_str();
@@ -696,7 +699,8 @@ pub fn explain(
     Some(explained)
 }
 
-/// An explanation for the one that asks, with what comes of it for all in whose name it does: what no longer is in the ruling determines nothing.
+/// An explanation for the one that asks, with what comes of it for all in whose name it does: what no longer is in the
+/// ruling determines nothing.
 fn for_all(mut explanation: Explanation, Rulings { ruling, shadow }: Rulings) -> Explanation {
     let for_user = explanation.for_user.iter_mut().map(|user| &mut user.policies);
     let as_registered = explanation.as_registered.iter_mut().flat_map(|registered| {
@@ -764,7 +768,8 @@ fn unanswered(
     }
 }
 
-/// What policies say of a trap to whoever asks it for something that they cannot be asked about, if it gets its caller quarantined.
+/// What policies say of a trap to whoever asks it for something that they cannot be asked about, if it gets its caller
+/// quarantined.
 fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement> {
     if !question.tool.is_canary() {
         return None;
@@ -783,9 +788,9 @@ fn trapped(tenant: &TenantSnapshot, question: &Question<'_>) -> Option<Judgement
     })
 }
 
-/// The denial for an action that the trap does not have. It is given only if policies would quarantine the caller for every action that it
-/// has; of those denials the one with the fewest matched policies is taken, because the others may name policies about actions that nobody
-/// asked for.
+/// The denial for an action that the trap does not have. It is given only if policies would quarantine the caller for
+/// every action that it has; of those denials the one with the fewest matched policies is taken, because the others may
+/// name policies about actions that nobody asked for.
 fn trapped_by_each(each: impl Iterator<Item = Option<Judgement>>) -> Option<Judgement> {
     let each: Option<Vec<_>> = each.collect();
     each?.into_iter().min_by_key(|judgement| judgement.matched.len())

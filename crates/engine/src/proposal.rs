@@ -165,7 +165,8 @@ pub struct Change {
 pub enum RepeatRule {
     /// Any.
     Any,
-    /// Only denials: where somebody or something was taken out of service or taken away, or a definition is held, nobody gets yesterday's allow.
+    /// Only denials: where somebody or something was taken out of service or taken away, or a definition is held,
+    /// nobody gets yesterday's allow.
     DenialsOnly,
 }
 

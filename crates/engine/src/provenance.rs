@@ -1,8 +1,9 @@
 //! What a signed token says about where the content of an ask came from, verified by the issuers of its tenant.
 //!
-//! A token speaks of the call, or, if it names the digest of some content, of that content only: of all parameters, or of each that has it.
-//! It is good for its run and for whom it names. Whoever shows one that is not good is refused; what is not shown is not
-//! signed. Where nobody knows the parameters, a token that names content is verified and says nothing.
+//! A token speaks of the call, or, if it names the digest of some content, of that content only: of all parameters, or
+//! of each that has it. It is good for its run and for whom it names. Whoever shows one that is not good is refused;
+//! what is not shown is not signed. Where nobody knows the parameters, a token that names content is verified and says
+//! nothing.
 
 use crate::ask::Ask;
 use crate::judge::LookedUpFacts;
@@ -133,8 +134,8 @@ fn check_subject(agent: &Agent, ask: &Ask, subject: Option<&Name>) -> Result<(),
     Err(ProvenanceError::OtherSubject(subject.clone()))
 }
 
-/// The parameters that have this digest, under whatever names; none if nothing was said of content, or if it is that of all parameters
-/// together.
+/// The parameters that have this digest, under whatever names; none if nothing was said of content, or if it is that of
+/// all parameters together.
 fn about(ask: &Ask, content: Option<Digest>) -> Result<Vec<String>, ProvenanceError> {
     let parameters = &ask.action.parameters;
     let Some(content) = content.filter(|content| *content != Digest::of(parameters.as_bytes())) else {

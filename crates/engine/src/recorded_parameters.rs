@@ -7,7 +7,8 @@ use model::{ParameterRecording, Pointer, Settings};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// In an object with fewer members each of them is compared with a path, which takes no longer than to look for the dots of a long one.
+/// In an object with fewer members each of them is compared with a path, which takes no longer than to look for the
+/// dots of a long one.
 const LOOKED_UP_MIN: usize = 64;
 
 /// Parameters as they are recorded.
@@ -73,8 +74,9 @@ struct Taking {
 }
 
 impl Taking {
-    /// Takes out whatever an obligation's path may mean: a dot descends into an object, and may be part of a name, too. Every member is
-    /// gone to once at most, however many dots there are; where there are many members, those that the path may mean are looked up.
+    /// Takes out whatever an obligation's path may mean: a dot descends into an object, and may be part of a name, too.
+    /// Every member is gone to once at most, however many dots there are; where there are many members, those that the
+    /// path may mean are looked up.
     fn take_out(&mut self, members: &mut Map<String, Value>, path: &str) {
         if members.len() < LOOKED_UP_MIN || path.match_indices('.').nth(members.len()).is_some() {
             for (name, value) in members {

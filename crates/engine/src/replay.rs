@@ -196,8 +196,8 @@ impl<'a> Recorded<'a> {
         }
     }
 
-    /// The run that policies saw: that of the ask, see [`crate::Ask::run`]. If the ask has only `parent_run_id`, they saw that one only where
-    /// what it had seen was kept.
+    /// The run that policies saw: that of the ask, see [`crate::Ask::run`]. If the ask has only `parent_run_id`, they
+    /// saw that one only where what it had seen was kept.
     fn run(&self) -> Option<&str> {
         let parent = self.parent_run_id.as_deref().filter(|_| self.run_worst.is_some());
         self.run_id.as_deref().or(parent)

@@ -1,8 +1,9 @@
 //! Containment rules over a ledger: which entries count for which agent or tool, and when a rule is due.
 //!
-//! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. Only while a chain is ahead of
-//! the clock, because that was set back, its times stand still, and entries are as far apart as they were read. What comes of a finding
-//! is recorded by whoever gets there first; the rule then remembers what it counted, so nobody else counts it again.
+//! It is pure: the same entries and the same rules make the same findings, whoever reads them and when. Only while a
+//! chain is ahead of the clock, because that was set back, its times stand still, and entries are as far apart as they
+//! were read. What comes of a finding is recorded by whoever gets there first; the rule then remembers what it counted,
+//! so nobody else counts it again.
 //!
 //! A rule is held against what is new, and not against all that is remembered.
 
@@ -16,7 +17,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// How many entries of a ledger are remembered, the last of them, however many agents and tools they are about.
 const ENTRIES_MAX: u64 = 1_000_000;
-/// How often what is too old is looked for, in milliseconds. It is a small part of how much longer rules remember what they counted.
+/// How often what is too old is looked for, in milliseconds. It is a small part of how much longer rules remember what
+/// they counted.
 const FORGET_MILLIS: i64 = 60_000;
 
 /// What entries have shown lately, by what it was and of whom.
@@ -141,8 +143,8 @@ struct ToolBody {
     name: SlashFreeName,
 }
 
-/// Denials of somebody, or for something, that was stopped already: they say nothing new. What waits for its definition to be accepted has a trigger of
-/// its own.
+/// Denials of somebody, or for something, that was stopped already: they say nothing new. What waits for its definition
+/// to be accepted has a trigger of its own.
 const STOPPED: [&str; 7] = [
     "agent_frozen",
     "agent_revoked",
@@ -179,8 +181,8 @@ impl Watch {
         }
     }
 
-    /// The entry, read as late as if the clock had never gone back: of the time between two entries nothing is taken back. Where the
-    /// chain is not ahead of the clock, that is its own time.
+    /// The entry, read as late as if the clock had never gone back: of the time between two entries nothing is taken
+    /// back. Where the chain is not ahead of the clock, that is its own time.
     fn keep_pace(&mut self, entry: Seen) -> Seen {
         let clock = entry.read_at.min(entry.at);
         let last = self.last.map(|(last, before)| (last.read_at, before));
@@ -256,8 +258,9 @@ impl Watch {
         self.looks.retain(|name, _| is_there(name));
     }
 
-    /// The subjects that this rule is to be looked at for, each with the first entry that its evidence may end with: those with new entries,
-    /// with the first of these; those that it was due for at the last look, with 0; and if it is new or has changed since, all that have entries, with 0.
+    /// The subjects that this rule is to be looked at for, each with the first entry that its evidence may end with:
+    /// those with new entries, with the first of these; those that it was due for at the last look, with 0; and if it
+    /// is new or has changed since, all that have entries, with 0.
     fn open(&self, rule: &Rule) -> BTreeMap<Subject, u64> {
         let version = self.version(rule);
         let look = self.looks.get(&rule.name).filter(|look| look.version == version);
@@ -389,8 +392,8 @@ impl CountedBody<'_> {
     }
 }
 
-/// The first `rule.count` entries in a row that count and lie within the window of the rule, all after seq `put`, the last at or after
-/// seq `news`.
+/// The first `rule.count` entries in a row that count and lie within the window of the rule, all after seq `put`, the
+/// last at or after seq `news`.
 fn evidence(
     rule: &Rule,
     subject: &Subject,

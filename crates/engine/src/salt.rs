@@ -4,8 +4,8 @@ use canon::ObjectWriter;
 use model::Entropy;
 use std::fmt::Write as _;
 
-/// 96 random bits that stand in one body and nowhere else. The digest of a body stays when it is erased, and without them somebody who
-/// knows most of what it told could guess the rest.
+/// 96 random bits that stand in one body and nowhere else. The digest of a body stays when it is erased, and without
+/// them somebody who knows most of what it told could guess the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Salt([u8; 12]);
 

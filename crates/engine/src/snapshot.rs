@@ -59,16 +59,17 @@ impl TenantSnapshot {
         after
     }
 
-    /// Whether policies that were compiled for one of these directories of a tenant are those of the other: nothing differs that they are
-    /// compiled from. Whoever changes no more than that keeps the policies that are there, and may do so while all are compiled anew.
+    /// Whether policies that were compiled for one of these directories of a tenant are those of the other: nothing
+    /// differs that they are compiled from. Whoever changes no more than that keeps the policies that are there, and
+    /// may do so while all are compiled anew.
     pub fn compile_alike(one: &Directory, other: &Directory) -> bool {
         one.tenant.settings.of_policies() == other.tenant.settings.of_policies()
             && one.policies == other.policies
             && differ_in_standing_only(one, other)
     }
 
-    /// Whether policies compiled for one of these two states of a tenant serve the other. A deleted tenant has none, so any two deleted states
-    /// agree.
+    /// Whether policies compiled for one of these two states of a tenant serve the other. A deleted tenant has none, so
+    /// any two deleted states agree.
     pub fn compiles_as(&self, other: &Self) -> bool {
         let is_deleted = |snapshot: &Self| snapshot.directory.tenant.deleted_at.is_some();
         match (is_deleted(self), is_deleted(other)) {
@@ -81,8 +82,8 @@ impl TenantSnapshot {
     }
 }
 
-/// Whether tools differ in their standing at most, which no policy is compiled against: a freeze has none of that to wait for. It says what
-/// may differ, and not what may not, so that whatever a tool gets later is compiled.
+/// Whether tools differ in their standing at most, which no policy is compiled against: a freeze has none of that to
+/// wait for. It says what may differ, and not what may not, so that whatever a tool gets later is compiled.
 fn differ_in_standing_only(one: &Directory, other: &Directory) -> bool {
     let (ours, theirs) = (&one.tools, &other.tools);
     let mut pairs = ours.values().zip(theirs.values());
@@ -169,8 +170,9 @@ impl Recompiled {
             .insert(tenant.directory.tenant.id, (tenant, policies));
     }
 
-    /// Remembers the tenants of a snapshot as they are there, where nothing has changed that policies are compiled from. Whoever looks at the same
-    /// tenants again has to compare no more than their revisions, and those of before are let go.
+    /// Remembers the tenants of a snapshot as they are there, where nothing has changed that policies are compiled
+    /// from. Whoever looks at the same tenants again has to compare no more than their revisions, and those of before
+    /// are let go.
     pub fn note(&mut self, snapshot: &Snapshot) {
         for (id, (before, _)) in &mut self.policies {
             if let Some(now) = snapshot.tenants.get(id)
@@ -182,8 +184,9 @@ impl Recompiled {
         }
     }
 
-    /// The tenants of a snapshot whose policies were not compiled for what they are compiled from there. One that has only changed what
-    /// policies are not compiled from, such as its users, is none of them: it might change those without rest.
+    /// The tenants of a snapshot whose policies were not compiled for what they are compiled from there. One that has
+    /// only changed what policies are not compiled from, such as its users, is none of them: it might change those
+    /// without rest.
     pub fn missing<'s>(&self, snapshot: &'s Snapshot) -> impl Iterator<Item = &'s Arc<TenantSnapshot>> {
         let tenants = snapshot.tenants.iter();
         tenants.filter_map(|(id, tenant)| {
@@ -258,8 +261,8 @@ impl Snapshot {
         registered.map(|(tenant, _)| *tenant)
     }
 
-    /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others. Those that are the same stay as they
-    /// are: there may be a hundred thousand, where one user has changed.
+    /// Puts a tenant in place of what was known of it, with the credentials in its directory and no others. Those that
+    /// are the same stay as they are: there may be a hundred thousand, where one user has changed.
     pub fn insert(&mut self, tenant: TenantSnapshot) {
         let (id, after) = (tenant.directory.tenant.id, &tenant.directory);
         let known = self.tenants.get(&id).map(|known| known.directory.clone());

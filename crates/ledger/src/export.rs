@@ -1,12 +1,13 @@
 //! A file that a stranger can verify: lines of entries, and around them what says where they belong.
 //!
-//! - `{"start":{…}}`, first, where the entries do not begin with the first of the ledger: the end of the ledger before them. Further
-//!   on it says again where the entries before it end, so that a file which was cut can be continued with another one.
+//! - `{"start":{…}}`, first, where the entries do not begin with the first of the ledger: the end of the ledger before
+//!   them. Further on it says again where the entries before it end, so that a file which was cut can be continued with
+//!   another one.
 //! - lines of entries, each with its answer behind it where that is exported too: `{"answer":…}`, the exact bytes.
 //! - `{"end":{…}}`, last: a checkpoint, and the proof that it continues the entries.
 //!
-//! The start is what the file says; that it is right follows from the end, because the tree of the checkpoint has it in it. Bodies that
-//! were erased are held against the entries that tell of erasures.
+//! The start is what the file says; that it is right follows from the end, because the tree of the checkpoint has it in
+//! it. Bodies that were erased are held against the entries that tell of erasures.
 
 mod untold;
 
@@ -151,8 +152,8 @@ impl<'t> ExportVerifier<'t> {
         self
     }
 
-    /// The entries must agree with a checkpoint that was held elsewhere, and reach as far. Without an end they must not reach further
-    /// than one that is held.
+    /// The entries must agree with a checkpoint that was held elsewhere, and reach as far. Without an end they must not
+    /// reach further than one that is held.
     #[must_use]
     pub fn against(mut self, checkpoint: TrustedCheckpoint) -> Self {
         self.verifier = self.verifier.against(checkpoint);
@@ -314,8 +315,8 @@ impl<'t> ExportVerifier<'t> {
         })
     }
 
-    /// The report of a file that has no end. What nobody has signed anybody can compute, also behind a checkpoint that is held: only
-    /// one of exactly these entries stands for the end.
+    /// The report of a file that has no end. What nobody has signed anybody can compute, also behind a checkpoint that
+    /// is held: only one of exactly these entries stands for the end.
     fn finish_without_end(self) -> Result<ExportReport, Unverified> {
         let agreed = self.verifier.agreed();
         // A fault, or that there is nothing, is worth more than that it is not signed.

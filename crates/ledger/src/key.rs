@@ -179,8 +179,8 @@ const fn written(first: u8, between: u8, last: u8) -> [u8; KEY_LEN] {
     bytes
 }
 
-/// Whether a key can be somebody's: its `y` is less than the prime, and eight times the point is something, so that nobody can sign for it
-/// without its secret. Whether it is on the curve only shows when it is used.
+/// Whether a key can be somebody's: its `y` is less than the prime, and eight times the point is something, so that
+/// nobody can sign for it without its secret. Whether it is on the curve only shows when it is used.
 fn is_point(key: &[u8; KEY_LEN]) -> bool {
     let mut y = *key;
     // The highest bit is the sign of `x`, and what is mirrored is of the same order.

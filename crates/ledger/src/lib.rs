@@ -10,8 +10,8 @@
 //! - [`link`]: the head after one more entry; [`Tip`]: the same for chain and tree together
 //! - [`merkle`]: the tree over the entries, its roots and its proofs
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
-//! - [`Verifier`]: whether entries form a chain, one at a time in constant memory; [`export`]: the same for a file that brings its
-//!   answers and its checkpoint
+//! - [`Verifier`]: whether entries form a chain, one at a time in constant memory; [`export`]: the same for a file that
+//!   brings its answers and its checkpoint
 //! - [`SigningKey`], [`VerifierKey`], [`Note`], [`Checkpoint`]: what is signed, as C2SP has it; [`Trust`]: who is believed
 //! - [`receipt`]: answers that verify the moment they arrive, for one signature a commit
 //! - [`tlog_proof`], [`witness`], [`tile`]: an entry's proof, what witnesses are asked, a log as files

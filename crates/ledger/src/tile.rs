@@ -52,8 +52,8 @@ impl Tile {
         Ok(tiles)
     }
 
-    /// Reads what stands behind `tile/` and behind the level in a path. `None` if no path of a log looks like that, or no tree is so
-    /// large.
+    /// Reads what stands behind `tile/` and behind the level in a path. `None` if no path of a log looks like that, or
+    /// no tree is so large.
     pub fn parse(level: &str, place: &str) -> Option<Self> {
         let (index, width) = match place.split_once(".p/") {
             Some((index, width)) => (

@@ -66,7 +66,8 @@ pub enum Uncosigned {
     /// 409: one size, two roots. The log shows different people different things.
     #[error("a checkpoint of size {0} with another root was cosigned before")]
     Fork(u64),
-    /// 422: the proof does not lead from what was cosigned to the checkpoint. The log has rewritten that, or the proof is not the log's.
+    /// 422: the proof does not lead from what was cosigned to the checkpoint. The log has rewritten that, or the proof
+    /// is not the log's.
     #[error("the checkpoint does not continue what was cosigned before: {0}")]
     Inconsistent(#[from] ProofFault),
 }

@@ -61,7 +61,8 @@ impl ToolAccess {
     }
 }
 
-/// How many names an agent may have had beside the one that it has. All of them stay its own, and whoever is renamed more often is somebody else.
+/// How many names an agent may have had beside the one that it has. All of them stay its own, and whoever is renamed
+/// more often is somebody else.
 pub const FORMER_NAMES_MAX: usize = 16;
 
 /// An agent.
@@ -73,7 +74,8 @@ pub struct Agent {
     pub tenant: TenantId,
     /// What people call it; unique in its tenant.
     pub name: Name,
-    /// What people called it before, the oldest first. It is nobody else's name: tokens of identity providers may still tell of it by that.
+    /// What people called it before, the oldest first. It is nobody else's name: tokens of identity providers may still
+    /// tell of it by that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub former_names: Vec<Name>,
     /// Where it runs, such as `production`.
@@ -94,7 +96,8 @@ pub struct Agent {
     /// How often it is allowed to act.
     #[serde(flatten)]
     pub limits: LimitTerms,
-    /// The public keys by which it signs its requests: a JWKS. Without them its requests need no signature. Policies do not see it.
+    /// The public keys by which it signs its requests: a JWKS. Without them its requests need no signature. Policies do
+    /// not see it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signing_keys: Option<Arc<serde_json::Value>>,
     /// When it was made.

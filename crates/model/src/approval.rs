@@ -26,7 +26,8 @@ pub struct ApprovalTerms {
     /// The other teams that have to approve as well, by name. Whoever is in several counts for each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub also: Vec<GroupQuorum>,
-    /// Whether those who answer for the agent, its owner and its team, do not count, nor those who answer for an agent in whose name it asks.
+    /// Whether those who answer for the agent, its owner and its team, do not count, nor those who answer for an agent
+    /// in whose name it asks.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclude_owner: bool,
 }
@@ -463,9 +464,10 @@ impl Approval {
         self.counted(terms, agents, teams_now).is_some()
     }
 
-    /// The approvals that count for `terms`, if they satisfy them. `agents` are the asking agent and its delegators as they are now,
-    /// `teams_now` gives a person's teams now. With `exclude_owner`, nobody counts who answers for one of them: as they were when people were asked or as they are
-    /// now, with the person's teams at the vote or now. For a group, its members at the time of the vote count.
+    /// The approvals that count for `terms`, if they satisfy them. `agents` are the asking agent and its delegators as
+    /// they are now, `teams_now` gives a person's teams now. With `exclude_owner`, nobody counts who answers for one of
+    /// them: as they were when people were asked or as they are now, with the person's teams at the vote or now. For a
+    /// group, its members at the time of the vote count.
     pub fn counted<'k>(
         &self,
         terms: &ApprovalTerms,
@@ -509,13 +511,13 @@ impl Approval {
         }
     }
 
-    /// Whether it comes from where people were shown that it does, or from somewhere better: the call, each parameter and what the run has
-    /// seen. The run may be another one by now, or none.
+    /// Whether it comes from where people were shown that it does, or from somewhere better: the call, each parameter
+    /// and what the run has seen. The run may be another one by now, or none.
     pub fn covers_origin(&self, now: Origin<'_>) -> bool {
         let shown = &self.request;
         let is_run_covered = now.run_worst.is_none_or(|seen| seen <= shown.worst_shown());
-        // What is not named in `sources` is what was said of the call: the effective trust may have the worst of `sources` in it. Signed is only what
-        // counts as that.
+        // What is not named in `sources` is what was said of the call: the effective trust may have the worst of
+        // `sources` in it. Signed is only what counts as that.
         let said =
             |claimed: Trust, counts: Trust| claimed.worse_of(counts.min(Trust::TrustedInternalUnsigned));
         let shown_sources = (&shown.sources, said(shown.claimed_trust, shown.effective_trust));

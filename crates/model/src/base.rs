@@ -13,7 +13,8 @@ pub struct BaseInForce {
     pub digest: Digest,
     /// When they were put in force.
     pub since: Timestamp,
-    /// Their text, if a gateway put them in force while it served: then all others do so as well. What one starts with is its own.
+    /// Their text, if a gateway put them in force while it served: then all others do so as well. What one starts with
+    /// is its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cedar: Option<Arc<str>>,
 }

@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 
 /// The largest capacity and refill, so that arithmetic on them is exact in 64 bits.
 const AMOUNT_MAX: f64 = 1_000_000_000.0;
-/// The slowest refill: a token in thirty years. What is slower counts as none, because products with it may be too small for the arithmetic of a
-/// database.
+/// The slowest refill: a token in thirty years. What is slower counts as none, because products with it may be too
+/// small for the arithmetic of a database.
 const REFILL_MIN: f64 = 1e-9;
 
 /// A token bucket: an ask takes one token, or as many as it was set to cost, and tokens come back at a steady rate.

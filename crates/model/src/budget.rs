@@ -183,7 +183,8 @@ impl Budget {
         Amount::clamped(-self.remaining()).min(self.used)
     }
 
-    /// What the next period begins with as used: what was used beyond what there was. What is held may come back, so it is no debt yet.
+    /// What the next period begins with as used: what was used beyond what there was. What is held may come back, so it
+    /// is no debt yet.
     pub fn carried(&self) -> Amount {
         self.used.minus_or_zero(self.allocated)
     }

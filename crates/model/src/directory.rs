@@ -59,7 +59,8 @@ pub struct Directory {
     pub base: Option<Arc<BaseInForce>>,
     /// The operators' keys that were deleted, by the digest of the secret; in the system tenant's directory only.
     pub deleted_keys: OrdMap<Digest, Arc<DeletedKey>>,
-    /// The bytes of its keys, agents, tokens, tools, teams and users. INVARIANT: `put` and `delete` alone change which there are, and count.
+    /// The bytes of its keys, agents, tokens, tools, teams and users. INVARIANT: `put` and `delete` alone change which
+    /// there are, and count.
     counted: Counted,
 }
 
@@ -86,8 +87,8 @@ impl Directory {
         }
     }
 
-    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them. Of these there may be any number; of the others there
-    /// are few, or they have bounds of their own.
+    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them. Of these there may
+    /// be any number; of the others there are few, or they have bounds of their own.
     pub const fn bytes(&self) -> usize {
         self.counted.bytes()
     }
@@ -130,8 +131,8 @@ impl Directory {
         self.agents_called(called).next()
     }
 
-    /// All that are called so: the agent with this id, and the one that has or had this name. They are two only where an agent was
-    /// registered under the id of another one.
+    /// All that are called so: the agent with this id, and the one that has or had this name. They are two only where
+    /// an agent was registered under the id of another one.
     pub fn agents_called(&self, called: &Name) -> impl Iterator<Item = &Arc<Agent>> {
         let id = called.as_str().parse::<AgentId>().ok();
         let by_id = id.and_then(|id| self.agents.get(&id));

@@ -56,7 +56,8 @@ pub struct ApiKey {
     pub expires_at: Option<Timestamp>,
 }
 
-/// What stays of an operator's key that was deleted: whoever starts a gateway with it brings it along again, and it is known by this.
+/// What stays of an operator's key that was deleted: whoever starts a gateway with it brings it along again, and it is
+/// known by this.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeletedKey {
     /// SHA-256 of the secret.

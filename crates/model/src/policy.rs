@@ -12,8 +12,8 @@ use std::sync::Arc;
 /// How many versions are kept at hand, besides those that are in use. Older ones stand in the ledger.
 pub const POLICY_VERSIONS_MAX: usize = 32;
 
-/// How many bytes those versions have together, but for the newest of them: there is always one to go back to. All that is kept of a policy is
-/// written whenever it changes, so long texts are kept of fewer versions.
+/// How many bytes those versions have together, but for the newest of them: there is always one to go back to. All that
+/// is kept of a policy is written whenever it changes, so long texts are kept of fewer versions.
 pub const POLICY_VERSIONS_BYTES_MAX: usize = 1 << 20;
 
 /// What stands around the text of a version where it is kept, in bytes: its number, its time and the names of its members.
@@ -210,7 +210,8 @@ impl Policy {
         }
     }
 
-    /// The policy with the versions that are in use and, of the others, the newest that have so many bytes together, at least one.
+    /// The policy with the versions that are in use and, of the others, the newest that have so many bytes together, at
+    /// least one.
     #[must_use]
     pub fn remembering(&self, others_bytes_max: usize) -> Self {
         let mut after = self.clone();

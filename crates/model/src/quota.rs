@@ -254,8 +254,8 @@ impl Counter {
         if self.start < start { 0 } else { self.count }
     }
 
-    /// When it begins anew, seen from here; none if it never does. That is the end of the window that is counted in, which another gateway, or
-    /// this one before its clock was set back, may have begun ahead of time.
+    /// When it begins anew, seen from here; none if it never does. That is the end of the window that is counted in,
+    /// which another gateway, or this one before its clock was set back, may have begun ahead of time.
     pub fn begins_anew(self, window: Window, now: Timestamp) -> Option<Timestamp> {
         let (start, _) = window.around(now);
         window.around(self.start.max(start)).1

@@ -17,8 +17,8 @@ pub const COUNT: RangeInclusive<u32> = 1..=1_000;
 /// Within how long, in seconds: up to a day.
 pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
 
-/// For how much longer than entries are kept a rule remembers that it has counted them, in seconds: the clock of the gateway where it fired
-/// may be behind that of the one that recorded them.
+/// For how much longer than entries are kept a rule remembers that it has counted them, in seconds: the clock of the
+/// gateway where it fired may be behind that of the one that recorded them.
 const FIRED_MARGIN_SECONDS: i64 = 3_600;
 
 /// What is counted, for each agent; of changed definitions for each tool as well.
@@ -108,8 +108,8 @@ impl Rule {
     #[must_use]
     pub fn fire(&self, subject: &Subject, (seq, recorded): (u64, Timestamp), now: Timestamp) -> Self {
         let mut after = self.clone();
-        // INVARIANT: what was counted is remembered for as long as anybody keeps the entries, however short the window is: they are held
-        // against each other and not against now, so they would be counted again.
+        // INVARIANT: what was counted is remembered for as long as anybody keeps the entries, however short the window
+        // is: they are held against each other and not against now, so they would be counted again.
         let kept = i64::from(*WINDOW_SECONDS.end()) + FIRED_MARGIN_SECONDS;
         let oldest = now.plus_millis(-kept * 1_000);
         after.fired.retain(|_, fired| fired.at >= oldest);

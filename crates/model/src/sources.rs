@@ -47,8 +47,8 @@ impl Sources {
         self.0.values().copied().max()
     }
 
-    /// Whether no parameter and no part of one has a worse level than in others. What is not named has the level of the call: here
-    /// `call`, there `others_call`.
+    /// Whether no parameter and no part of one has a worse level than in others. What is not named has the level of the
+    /// call: here `call`, there `others_call`.
     pub fn are_no_worse_than(&self, call: Trust, (others, others_call): (&Self, Trust)) -> bool {
         let named = self.0.keys().chain(others.0.keys()).map(String::as_str);
         // All that nobody names is a place, too.
@@ -57,8 +57,9 @@ impl Sources {
         places.all(|place| here(place).unwrap_or(call) <= there(place).unwrap_or(others_call))
     }
 
-    /// Tells the worst of what was said of a place in the parameters and of all that it is part of; none if nothing was. A signature may speak of
-    /// thousands of parameters, which are looked up; what else there is, callers have said, and it is little.
+    /// Tells the worst of what was said of a place in the parameters and of all that it is part of; none if nothing
+    /// was. A signature may speak of thousands of parameters, which are looked up; what else there is, callers have
+    /// said, and it is little.
     fn by_place(&self) -> impl Fn(&str) -> Option<Trust> + '_ {
         let is_parameter = |pointer: &str| pointer.rfind('/') == Some(0);
         let others: Vec<_> = self
@@ -88,9 +89,9 @@ impl Sources {
         levels.map(|(_, level)| level).max()
     }
 
-    /// What the source of a parameter counts as in this call: the worst of what was said of it, of a part of it and of all
-    /// parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about the content of this
-    /// parameter, which also says how good it is at best.
+    /// What the source of a parameter counts as in this call: the worst of what was said of it, of a part of it and of
+    /// all parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about
+    /// the content of this parameter, which also says how good it is at best.
     pub fn level(&self, parameter: &str, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Trust {
         let vouched = vouched.filter(|vouched| vouched.parameters.iter().any(|name| name == parameter));
         let unsigned = call.level.worse_of(Trust::TrustedInternalUnsigned);
@@ -105,8 +106,9 @@ impl Sources {
         }
     }
 
-    /// The levels as they count in this call, for people: signed only where a signature speaks of it, and with what a signature says of parameters
-    /// that the caller says nothing of. What is not named still has the level that was said of the call.
+    /// The levels as they count in this call, for people: signed only where a signature speaks of it, and with what a
+    /// signature says of parameters that the caller says nothing of. What is not named still has the level that was
+    /// said of the call.
     #[must_use]
     pub fn counted(&self, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Self {
         let unsigned = Trust::TrustedInternalUnsigned;
@@ -159,8 +161,8 @@ fn pointer_to(parameter: &str) -> String {
     format!("/{}", parameter.replace('~', "~0").replace('/', "~1"))
 }
 
-/// The parameter that a pointer is about, or a part of which; none if it is about all of them, or is no pointer. Entries of earlier versions may
-/// have such.
+/// The parameter that a pointer is about, or a part of which; none if it is about all of them, or is no pointer.
+/// Entries of earlier versions may have such.
 fn parameter_of(pointer: &str) -> Option<Cow<'_, str>> {
     let token = pointer.strip_prefix('/')?.split('/').next()?;
     if !token.contains('~') {

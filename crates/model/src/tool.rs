@@ -72,8 +72,8 @@ pub struct ToolAction {
 }
 
 impl ToolAction {
-    /// The digest of its definition: the pinned one of what was imported, and of anything else that of the canonical JSON of `description` and
-    /// `input_schema`. Its facts are not in it.
+    /// The digest of its definition: the pinned one of what was imported, and of anything else that of the canonical
+    /// JSON of `description` and `input_schema`. Its facts are not in it.
     pub fn definition(&self) -> Digest {
         #[derive(Serialize)]
         struct Written<'a> {

@@ -109,7 +109,8 @@ impl<'s> Prepared<'s> {
 }
 
 impl World {
-    /// Why what was found in this world shows nothing, if in the first one this is why. An ask that a solver finds hardly ever has long texts.
+    /// Why what was found in this world shows nothing, if in the first one this is why. An ask that a solver finds
+    /// hardly ever has long texts.
     fn of_unconfirmed(self, why: Open) -> Open {
         let message = "a permit with patterns may fail for texts as long as an ask may have, and what it covers is not covered then";
         match self {
@@ -131,8 +132,8 @@ fn worlds<'s>(kind: &Kind<'_>, sets: [Vec<Part<'s>>; 2]) -> Vec<(World, [Vec<Par
     vec![(World::Sound, sets), (World::Failing, left)]
 }
 
-/// Whether it may permit nothing although its condition holds. Whatever else fails denies, before and after: where the sets differ in that, the ways
-/// that it could lead are left open.
+/// Whether it may permit nothing although its condition holds. Whatever else fails denies, before and after: where the
+/// sets differ in that, the ways that it could lead are left open.
 fn may_come_to_nothing(part: &Part<'_>) -> bool {
     part.effect == Effect::Permit && part.may_fail_with_long_texts()
 }
@@ -177,8 +178,8 @@ impl Way {
         }
     }
 
-    /// Whether there is anything to find in this world, if patterns of each set may fail or not. What fails never makes an answer better, so more is
-    /// allowed only where something fails before, and less where something fails after.
+    /// Whether there is anything to find in this world, if patterns of each set may fail or not. What fails never makes
+    /// an answer better, so more is allowed only where something fails before, and less where something fails after.
     const fn is_looked_for(self, world: World, [before, after]: [bool; 2]) -> bool {
         match (world, self) {
             (World::Sound, _) => true,

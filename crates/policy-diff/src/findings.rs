@@ -194,8 +194,8 @@ impl<'s> Hunt<'_, '_, 's> {
         Ok(false)
     }
 
-    /// The tenant's permits that forbids may override altogether because of the change: each that the candidate adds, and, if it adds a
-    /// forbid, each older one that applies to no action but those that the change is about.
+    /// The tenant's permits that forbids may override altogether because of the change: each that the candidate adds,
+    /// and, if it adds a forbid, each older one that applies to no action but those that the change is about.
     fn perhaps_shadowed(&mut self) -> BTreeSet<usize> {
         let (pair, mut permits) = (self.pair, BTreeSet::new());
         let is_permit = |part: &Part<'_>| matches!(part.effect, Effect::Permit | Effect::RequireApproval);
@@ -265,8 +265,8 @@ impl<'s> Hunt<'_, '_, 's> {
         }))
     }
 
-    /// Whether this policy is about users who ask for what the difference between the sets, for users, is not about. What it permits to them was not
-    /// looked at.
+    /// Whether this policy is about users who ask for what the difference between the sets, for users, is not about.
+    /// What it permits to them was not looked at.
     fn is_about_more(&self, number: usize, users: &Crowd<'_, '_>) -> Result<bool, Open> {
         for ground in grounds(self.sets.registry) {
             self.session.check()?;

@@ -55,8 +55,8 @@ impl<'s> Pair<'s> {
         self.gone.is_empty() && self.come.is_empty()
     }
 
-    /// The sides of which no condition tells whether the candidate allows more, and those of which none tells whether it allows less, because of
-    /// policies that may be too much for an ask, and why.
+    /// The sides of which no condition tells whether the candidate allows more, and those of which none tells whether
+    /// it allows less, because of policies that may be too much for an ask, and why.
     pub(crate) fn too_much(
         &self,
         registry: Registry<'_>,

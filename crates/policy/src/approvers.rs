@@ -13,8 +13,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// How many policies are named of which nobody can do what they want. A set may have many that want the same.
 const TOLD_MAX: usize = 64;
 
-/// Who has to approve. A policy that names a group wants its quorum from that group. One that names none wants its quorum from anybody, and
-/// where other policies name groups, from each of those groups.
+/// Who has to approve. A policy that names a group wants its quorum from that group. One that names none wants its
+/// quorum from anybody, and where other policies name groups, from each of those groups.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Approvers {
     /// The largest quorum of the policies that name no group; none if all do.
@@ -40,7 +40,8 @@ impl Approvers {
 
     /// Those of both.
     ///
-    /// INVARIANT: who is enough for both is enough for each. So one policy more takes nobody away, and the order of policies decides nothing.
+    /// INVARIANT: who is enough for both is enough for each. So one policy more takes nobody away, and the order of
+    /// policies decides nothing.
     pub(crate) fn and(mut self, other: Self) -> Self {
         for (group, quorum) in other.groups {
             let ours = self.groups.entry(group).or_default();
@@ -78,8 +79,8 @@ impl PolicySet {
         self.wanted().map(|(_, group, _)| group).collect()
     }
 
-    /// Which of the tenant's policies want more people of a group to approve than there are, where so many are in it; none if there is no such
-    /// group. People may be registered later, so this stops nothing.
+    /// Which of the tenant's policies want more people of a group to approve than there are, where so many are in it;
+    /// none if there is no such group. People may be registered later, so this stops nothing.
     pub fn short_of_people(&self, people: impl Fn(&str) -> Option<u32>) -> Vec<Diagnostic> {
         let short = self.wanted().filter_map(|(statement, group, quorum)| {
             let message = match people(group) {

@@ -32,8 +32,8 @@ const OF_THE_AGENT: ReadSet = ReadSet::PRINCIPAL
 static DATETIME: LazyLock<Name> =
     LazyLock::new(|| Name::parse_unqualified_name("datetime").expect("the word is an identifier"));
 
-/// What holds for every ask of this side by these principals of a tenant with this rule, as far as these policies could see that it does not:
-/// each of these, one by one, because a formula of all of them together would be a large one.
+/// What holds for every ask of this side by these principals of a tenant with this rule, as far as these policies could
+/// see that it does not: each of these, one by one, because a formula of all of them together would be a large one.
 pub fn known(ground: &Ground<'_>, parts: &[Part<'_>], principals: Principals, rule: SourceRule) -> Vec<Expr> {
     let reads = parts
         .iter()
@@ -95,7 +95,8 @@ fn any(conditions: impl IntoIterator<Item = Expr>) -> Expr {
         .unwrap_or(Expr::val(false))
 }
 
-/// `if one then other else true`, and not `!one || other`: Cedar's validator then knows in `other` that what `one` tests for is there.
+/// `if one then other else true`, and not `!one || other`: Cedar's validator then knows in `other` that what `one`
+/// tests for is there.
 fn implies(one: Expr, other: Expr) -> Expr {
     Expr::ite(one, other, Expr::val(true))
 }
@@ -211,8 +212,8 @@ fn sources(ground: &Ground<'_>) -> Vec<Expr> {
     known.collect()
 }
 
-/// A run that policies look at has seen the level of the call and those of all parameters; and where the least trusted of these counts for the call,
-/// the call is no better than any.
+/// A run that policies look at has seen the level of the call and those of all parameters; and where the least trusted
+/// of these counts for the call, the call is no better than any.
 fn levels(ground: &Ground<'_>, reads: ReadSet, rule: SourceRule) -> Vec<Expr> {
     let at = |member| reads.intersects(ReadSet::member(member));
     let rank = |source: &Expr| of(source, "rank");
@@ -290,7 +291,8 @@ fn now() -> [Expr; 2] {
     [Expr::lesseq(first, now.clone()), Expr::lesseq(now, last)]
 }
 
-/// What has a type has a name, what has a name and may not be `null` has its type, and texts under the names of targets are targets.
+/// What has a type has a name, what has a name and may not be `null` has its type, and texts under the names of targets
+/// are targets.
 fn parameters(ground: &Ground<'_>) -> Vec<Expr> {
     let schema = ground.action.input_schema.as_deref();
     let of_schema = |name: &str| schema.filter(|schema| says_what(schema))?["properties"].get(name);

@@ -88,8 +88,8 @@ impl Sums {
         }
     }
 
-    /// The sums that what counts there is held against, in force and if everything on trial were enforced. What counts in one of them only has
-    /// that sum in both.
+    /// The sums that what counts there is held against, in force and if everything on trial were enforced. What counts
+    /// in one of them only has that sum in both.
     const fn of(&self, counts: [bool; 2]) -> [u64; 2] {
         match counts {
             [true, true] => [self.in_force, self.promoted],
@@ -100,8 +100,8 @@ impl Sums {
     }
 }
 
-/// What is known of a question whoever asks it: its action, the parameters, and the teams of its user. To read and to make them may take
-/// long, so that is done once, and all cases of the question share them.
+/// What is known of a question whoever asks it: its action, the parameters, and the teams of its user. To read and to
+/// make them may take long, so that is done once, and all cases of the question share them.
 #[derive(Clone)]
 pub(crate) struct Known<'s> {
     pub(crate) contents: &'s Contents,
@@ -124,7 +124,8 @@ impl<'s> Known<'s> {
         Self::with(contents, question, |rules| rules.read(question.parameters))
     }
 
-    /// The action and the parameters of this question, if these have the types that policies rely on; `None` if no policy can know the action.
+    /// The action and the parameters of this question, if these have the types that policies rely on; `None` if no
+    /// policy can know the action.
     pub(crate) fn read_types(
         contents: &'s Contents,
         question: &Question<'_>,
@@ -132,8 +133,9 @@ impl<'s> Known<'s> {
         Self::with(contents, question, |rules| rules.read_types(question.parameters))
     }
 
-    /// The action of this question where nobody knows the parameters; `None` if no policy can know the action. What policies see of the
-    /// parameters is nothing, so whoever evaluates one that looks at them is told a lie: [`Case::reads`] says whether there is one.
+    /// The action of this question where nobody knows the parameters; `None` if no policy can know the action. What
+    /// policies see of the parameters is nothing, so whoever evaluates one that looks at them is told a lie:
+    /// [`Case::reads`] says whether there is one.
     pub(crate) fn blind(
         contents: &'s Contents,
         question: &Question<'_>,
@@ -170,8 +172,9 @@ impl<'s> Known<'s> {
 impl<'s> Case<'s> {
     /// The case of the agent that asks this. What `reads` names is made in any case, also where no policy reads it.
     ///
-    /// INVARIANT: what is known is of this question, or of one that differs in nothing but who asks and what is claimed. Whoever asks the
-    /// same for several agents has a [`ReadQuestion`](crate::ReadQuestion), which sees to that.
+    /// INVARIANT: what is known is of this question, or of one that differs in nothing but who asks and what is
+    /// claimed. Whoever asks the same for several agents has a [`ReadQuestion`](crate::ReadQuestion), which sees to
+    /// that.
     pub(crate) fn open(
         known: Known<'s>,
         question: &Question<'_>,
@@ -242,8 +245,8 @@ impl<'s> Case<'s> {
         })
     }
 
-    /// The case without the policies that look at what the caller has written, which does not fit this, its question. The others have the time that
-    /// those would take.
+    /// The case without the policies that look at what the caller has written, which does not fit this, its question.
+    /// The others have the time that those would take.
     pub(crate) fn without_what_is_written(mut self, question: &Question<'_>) -> Self {
         let written = ReadSet::PARAMETERS.union(ReadSet::member(Member::Attributes));
         self.found.retain(|(rule, _)| {
@@ -279,8 +282,8 @@ impl<'s> Case<'s> {
         }
     }
 
-    /// Why this condition fails with all others that count where it does, if there is too much of them: in force, and if everything on trial were
-    /// enforced.
+    /// Why this condition fails with all others that count where it does, if there is too much of them: in force, and
+    /// if everything on trial were enforced.
     fn excess(&self, condition: &Condition, presence: Presence) -> [Option<Excess>; 2] {
         let counts = counts(self.known.contents, presence, &self.agent);
         let sums = |sums: &Sums| sums.of(counts);

@@ -116,8 +116,8 @@ type Unfit<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users only or take too long. One that is keeps
-    /// nothing from starting.
+    /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users
+    /// only or take too long. One that is keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     /// The tests for members that something has which it is about.
     pub(crate) declared: HashSet<Span>,
@@ -142,15 +142,16 @@ impl Compiler {
         &self.base
     }
 
-    /// These policies, which are in force, or everything that is wrong with them. Whatever is only asked of new ones is not asked of them,
-    /// so that nobody's policies are lost, nor is the start of a gateway.
+    /// These policies, which are in force, or everything that is wrong with them. Whatever is only asked of new ones is
+    /// not asked of them, so that nobody's policies are lost, nor is the start of a gateway.
     pub fn compile(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
         self.compile_for(candidate, Standing::InForce)
     }
 
-    /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may their links make too much
-    /// of them, and none may be there that can never match, tests for a member that nothing has, or has too long a pattern, path or condition.
-    /// What was so before, with what is in force now, does not stand in the way of other changes.
+    /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may
+    /// their links make too much of them, and none may be there that can never match, tests for a member that nothing
+    /// has, or has too long a pattern, path or condition. What was so before, with what is in force now, does not stand
+    /// in the way of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
@@ -311,8 +312,8 @@ impl Compiler {
         compiled.into_iter().flatten().flatten().flatten().collect()
     }
 
-    /// Each policy, validated against the registry with this digest, or what is wrong with it. For new ones there is a bound, unless what
-    /// was in force before took more.
+    /// Each policy, validated against the registry with this digest, or what is wrong with it. For new ones there is a
+    /// bound, unless what was in force before took more.
     fn validated(
         &self,
         registry: Digest,

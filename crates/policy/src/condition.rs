@@ -8,14 +8,15 @@ use crate::set::{Presence, TenantRule};
 use cedar_policy_core::ast::{Expr, ExprKind};
 use std::sync::Arc;
 
-/// The most parts that the conditions of all policies of a tenant that an ask is about may have together, each time that it is ruled, if
-/// all of them are to be evaluated: some tens of milliseconds. Twenty thousand policies with fifty parts each, or lists with a hundred
-/// thousand members, are about as much.
+/// The most parts that the conditions of all policies of a tenant that an ask is about may have together, each time
+/// that it is ruled, if all of them are to be evaluated: some tens of milliseconds. Twenty thousand policies with fifty
+/// parts each, or lists with a hundred thousand members, are about as much.
 const PARTS_MAX: u64 = 1 << 20;
-/// A condition that has no more parts is evaluated all the same: a few comparisons and a list of ten. If all policies that a tenant may
-/// have are about one ask and as long, that is two or three times as much.
+/// A condition that has no more parts is evaluated all the same: a few comparisons and a list of ten. If all policies
+/// that a tenant may have are about one ask and as long, that is two or three times as much.
 const PARTS_SHORT: u32 = 128;
-/// What Cedar makes anew each time, a member of a list that is written out or what a function makes, takes as long as so many parts more.
+/// What Cedar makes anew each time, a member of a list that is written out or what a function makes, takes as long as
+/// so many parts more.
 const PARTS_MADE_ANEW: usize = 8;
 /// Of how many policies of a set is told that they are too much together.
 const TOLD_MAX: usize = 64;
@@ -61,17 +62,18 @@ impl Condition {
         self.likes.are_any() && like::looks_at_the_ask(self.reads)
     }
 
-    /// Whether it is too much to be evaluated with all conditions that count where it does, which are so many and have so many parts.
+    /// Whether it is too much to be evaluated with all conditions that count where it does, which are so many and have
+    /// so many parts.
     pub(crate) fn is_too_much(&self, conditions: u64, parts: u64) -> bool {
         is_too_much(self.parts, conditions, parts)
     }
 }
 
-/// Whether a condition with so many parts of its own is too much to be evaluated with all conditions that count where it does, which are so many and
-/// have so many parts. The more there is of any of the three, the sooner it is.
+/// Whether a condition with so many parts of its own is too much to be evaluated with all conditions that count where
+/// it does, which are so many and have so many parts. The more there is of any of the three, the sooner it is.
 pub(crate) fn is_too_much(own_parts: u32, conditions: u64, parts: u64) -> bool {
-    // INVARIANT: those that have no more than an equal part of the bound are within it together, and a tenant has so many policies at
-    // most, so the longest fail alone: no list leads around what is short.
+    // INVARIANT: those that have no more than an equal part of the bound are within it together, and a tenant has so
+    // many policies at most, so the longest fail alone: no list leads around what is short.
     let as_many = || u64::from(own_parts).saturating_mul(conditions);
     parts > PARTS_MAX && own_parts > PARTS_SHORT && as_many() > PARTS_MAX
 }
@@ -104,8 +106,8 @@ pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
     Some(found.at(statement.place()))
 }
 
-/// What to tell of those of a tenant's policies that fail for an ask that all of them are about, because they are too much together. Their scopes may
-/// see to it that there is no such ask, so this stops nothing.
+/// What to tell of those of a tenant's policies that fail for an ask that all of them are about, because they are too
+/// much together. Their scopes may see to it that there is no such ask, so this stops nothing.
 pub(crate) fn warnings(rules: &[TenantRule]) -> Vec<Diagnostic> {
     let sums = WORLDS.map(|counts| {
         let counted = rules.iter().filter(|rule| counts(rule.presence));

@@ -291,8 +291,8 @@ impl<'q> Facts<'q> {
         )))
     }
 
-    /// The level of each declared parameter: what the caller says of it, or else that of the call; and no better than what it says of something
-    /// that is no parameter, whose pointer may be a misspelt one.
+    /// The level of each declared parameter: what the caller says of it, or else that of the call; and no better than
+    /// what it says of something that is no parameter, whose pointer may be a misspelt one.
     fn sources(&self) -> Value {
         let Question {
             trust: call, vouched, ..

@@ -93,8 +93,8 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
-    /// Whether it is the same finding. What is so for users only is told with one of the actions for which it is so, and another one may
-    /// come first where actions are added or taken away.
+    /// Whether it is the same finding. What is so for users only is told with one of the actions for which it is so,
+    /// and another one may come first where actions are added or taken away.
     pub(crate) fn is_same_as(&self, other: &Self) -> bool {
         let are_for_users = self.is_for_users && other.is_for_users;
         self == other || are_for_users && (&self.policy, self.place) == (&other.policy, other.place)

@@ -31,7 +31,8 @@ pub struct Explanation {
     /// What came of it for the user for whom the agent acts, who has to be allowed it, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub for_user: Option<ForUser>,
-    /// What came of it as the action is registered, if the caller claims that a read changes something: it has to be allowed, too.
+    /// What came of it as the action is registered, if the caller claims that a read changes something: it has to be
+    /// allowed, too.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub as_registered: Option<AsRegistered>,
 }

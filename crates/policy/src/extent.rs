@@ -1,7 +1,8 @@
 //! How much there is to check in a JSON Schema once its references are followed: what bounds the time that one ask can cost.
 //!
-//! When a schema is brought in, every way through it is gone, so that it can be compiled and need not be checked for long whatever
-//! comes; when an ask comes, `spending` adds up what `cost` says of each keyword for the values that meet it. Nothing is validated.
+//! When a schema is brought in, every way through it is gone, so that it can be compiled and need not be checked for
+//! long whatever comes; when an ask comes, `spending` adds up what `cost` says of each keyword for the values that meet
+//! it. Nothing is validated.
 
 use crate::diagnostics::Diagnostic;
 use jsonschema::{Draft, ReferencingError, Registry, uri};
@@ -18,7 +19,8 @@ mod place;
 mod plan;
 mod spending;
 
-/// The most subschemas, each counted as often as ways lead to it: far more than people write, and few enough to compile and check.
+/// The most subschemas, each counted as often as ways lead to it: far more than people write, and few enough to compile
+/// and check.
 const SUBSCHEMAS_MAX: usize = 10_000;
 /// The most subschemas inside one another, and the most of those about one and the same value. A schema that refers to itself
 /// repeats the latter at each level of the parameters, and validation needs the stack for them.
@@ -77,8 +79,8 @@ impl Extent {
         };
         walk.visit(&root, Stand::default())?;
         let is_recursive = !walk.loops.is_empty();
-        // INVARIANT: the walk came to an end within its bounds, so that of the plan does, too: it goes no other ways, but for names, and for
-        // these it has bounds of its own.
+        // INVARIANT: the walk came to an end within its bounds, so that of the plan does, too: it goes no other ways,
+        // but for names, and for these it has bounds of its own.
         let plan = Plan::of(&registry, root, &walk.loops)?;
         Ok(Self {
             is_recursive,
@@ -198,8 +200,8 @@ impl<'s> Walk<'s> {
         });
     }
 
-    /// Goes through what is compiled once more for this keyword, to know which members or items a schema looks at. For that, references are
-    /// followed also to what is open, and only not to what is gone through for the same already.
+    /// Goes through what is compiled once more for this keyword, to know which members or items a schema looks at. For
+    /// that, references are followed also to what is open, and only not to what is gone through for the same already.
     fn mark(
         &mut self,
         place: &Place<'s>,

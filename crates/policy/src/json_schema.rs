@@ -1,8 +1,8 @@
 //! The part of JSON Schema that Cedar's types can say.
 //!
 //! A schema that allows one kind of value gives one type; whatever allows several kinds, or objects whose members
-//! nobody lists, gives none, and a policy cannot see such a value. So does a reference that may not lead where it seems to. Validation
-//! against the whole schema is not done here.
+//! nobody lists, gives none, and a policy cannot see such a value. So does a reference that may not lead where it seems
+//! to. Validation against the whole schema is not done here.
 
 use jsonschema::Draft;
 use serde_json::Value;

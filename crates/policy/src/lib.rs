@@ -4,9 +4,11 @@
 //! A map of the crate, in the order in which a policy travels:
 //! - [`base`], [`tenant`]: the texts that policies come from;
 //! - `text`: how long and how deep a text may be;
-//! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its annotations ask for;
+//! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its
+//!   annotations ask for;
 //! - `json_schema`, [`schema`], `validate`, `nobody`: the Cedar schema of a registry, and validation against it;
-//! - `read_set`, `like`, `guard`, `index`: what policies read, how long their patterns can take, and which of them can be about an ask;
+//! - `read_set`, `like`, `guard`, `index`: what policies read, how long their patterns can take, and which of them can
+//!   be about an ask;
 //! - `vocabulary`, `cache`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `approvers`, `rule`, [`read`], [`ruling`]: the answer;

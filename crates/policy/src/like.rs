@@ -10,8 +10,9 @@ use cedar_policy_core::ast::{Expr, ExprKind, Literal, Pattern, PatternElem};
 
 /// The longest pattern of a new policy, in characters and wildcards: far more than people write.
 pub const PATTERN_LENGTH_MAX: usize = 256;
-/// The most steps that the patterns of all policies that an ask is about and that look at its texts may take, each time that it is ruled: for the agent, the user and each in whose name it is asked, with and without what is claimed, which are some fifty at most. 250
-/// characters behind wildcards, and the longest text of an ask, are about as much.
+/// The most steps that the patterns of all policies that an ask is about and that look at its texts may take, each time
+/// that it is ruled: for the agent, the user and each in whose name it is asked, with and without what is claimed,
+/// which are some fifty at most. 250 characters behind wildcards, and the longest text of an ask, are about as much.
 pub(crate) const STEPS_MAX: u64 = 1 << 26;
 /// The most steps that the patterns of those may take that look at what is registered, which is hardly ever as long as it may be.
 pub(crate) const REGISTERED_STEPS_MAX: u64 = 1 << 28;

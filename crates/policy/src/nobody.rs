@@ -1,5 +1,5 @@
-//! What a policy names that nothing can ever be: an agent by what is no id, a team or a user by what is no name. Such a policy is valid and looks
-//! like a rule, and it is about nobody.
+//! What a policy names that nothing can ever be: an agent by what is no id, a team or a user by what is no name. Such a
+//! policy is valid and looks like a rule, and it is about nobody.
 //!
 //! Whether anybody of an id or a name is registered is not asked here: they may come later.
 
@@ -20,8 +20,8 @@ const ID: &str = "write the id of the agent, `Agent::\"agt_…\"`; what it is ca
 const NAME: &str =
     "write the name as it is registered: in Unicode normalization form C, without control characters";
 
-/// What to tell of these policies, which are those of one text: of each the entities that it names, once, and what links have from their
-/// template with the first of them.
+/// What to tell of these policies, which are those of one text: of each the entities that it names, once, and what
+/// links have from their template with the first of them.
 pub(crate) fn warnings(policies: &[Parsed]) -> Vec<Diagnostic> {
     let mut seen = BTreeSet::new();
     let mut warnings = Vec::new();

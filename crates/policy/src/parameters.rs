@@ -22,14 +22,14 @@ use std::collections::BTreeSet;
 mod ecma;
 mod patterns;
 
-/// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too. Alone, what says how long a
-/// text may be fits.
+/// The largest program that one pattern of a schema may become, in bytes: schemas come from tool servers, too. Alone,
+/// what says how long a text may be fits.
 const PATTERN_BYTES_MAX: usize = 3 << 19;
-/// What the programs of all patterns of a schema share in equal parts, in bytes: where there are a hundred patterns, those of mail addresses,
-/// dates and identifiers fit.
+/// What the programs of all patterns of a schema share in equal parts, in bytes: where there are a hundred patterns,
+/// those of mail addresses, dates and identifiers fit.
 const PATTERNS_BYTES_MAX: usize = 3 << 20;
-/// How long it may take to read the patterns of a schema, in steps of some nanoseconds: each class such as `\d` is written out, and the
-/// pattern is read anew after that.
+/// How long it may take to read the patterns of a schema, in steps of some nanoseconds: each class such as `\d` is
+/// written out, and the pattern is read anew after that.
 const READING_MAX: usize = 1 << 23;
 /// How many bytes longer a pattern is with a class such as `\d` written out.
 const CLASS_BYTES: usize = 128;
@@ -90,8 +90,9 @@ enum Check {
         extent: Extent,
         originals: Originals,
     },
-    /// A schema that cannot be checked in a time with a bound, or has a pattern that would mean something else here than to others, and why:
-    /// nothing satisfies it. A change may not bring one in, but one that is registered does not keep the gateway from starting.
+    /// A schema that cannot be checked in a time with a bound, or has a pattern that would mean something else here
+    /// than to others, and why: nothing satisfies it. A change may not bring one in, but one that is registered does
+    /// not keep the gateway from starting.
     Unchecked(Diagnostic),
 }
 
@@ -244,7 +245,8 @@ impl Check {
     }
 }
 
-/// What is said of all parameters of an action whose schema none can be checked against. It says why, but of a long pattern only the beginning.
+/// What is said of all parameters of an action whose schema none can be checked against. It says why, but of a long
+/// pattern only the beginning.
 fn unchecked(fault: &Diagnostic) -> Unanswerable {
     let mut why: String = fault.message.chars().take(UNCHECKED_CHARS_MAX).collect();
     if why.len() < fault.message.len() {
@@ -434,8 +436,8 @@ fn trimmed(text: &str) -> &str {
     text.trim_matches(is_blank)
 }
 
-/// Whether some language's `trim` takes this off: Rust's and Go's white space (Unicode's `White_Space`), all controls (Java's `trim`, Python's
-/// `strip`), and what JavaScript's and older .NET's take for spaces beside.
+/// Whether some language's `trim` takes this off: Rust's and Go's white space (Unicode's `White_Space`), all controls
+/// (Java's `trim`, Python's `strip`), and what JavaScript's and older .NET's take for spaces beside.
 pub(crate) fn is_blank(character: char) -> bool {
     let is_taken_for_one = matches!(character, '\u{180e}' | '\u{200b}' | '\u{feff}');
     character.is_whitespace() || character.is_control() || is_taken_for_one

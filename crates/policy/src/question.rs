@@ -65,9 +65,9 @@ pub struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// The question as the action is registered, if its caller claims that a read changes something. What a caller claims only takes away, and
-    /// a policy may be about reads alone: so this has to be allowed, too, and [`Ruling::with_claim`](crate::Ruling::with_claim) says what comes
-    /// of both.
+    /// The question as the action is registered, if its caller claims that a read changes something. What a caller
+    /// claims only takes away, and a policy may be about reads alone: so this has to be allowed, too, and
+    /// [`Ruling::with_claim`](crate::Ruling::with_claim) says what comes of both.
     pub const fn as_registered(&self) -> Option<Self> {
         if self.mutates && !self.action.mutates_state {
             Some(Self {

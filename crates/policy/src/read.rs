@@ -1,6 +1,8 @@
-//! A question whose parameters were read and checked once, to be asked for several agents: what a schema says of them may take long to check.
+//! A question whose parameters were read and checked once, to be asked for several agents: what a schema says of them
+//! may take long to check.
 //!
-//! In whose name it is asked, and what comes of all the answers, is not decided here. Who asks for one agent alone asks the [`PolicySet`].
+//! In whose name it is asked, and what comes of all the answers, is not decided here. Who asks for one agent alone asks
+//! the [`PolicySet`].
 
 use crate::case::Known;
 use crate::explain::Explanation;
@@ -9,8 +11,8 @@ use crate::ruling::{Ruling, Rulings};
 use crate::set::PolicySet;
 use model::{Agent, Team};
 
-/// A question whose parameters were read. In what is made of it only who asks and what is claimed differ, so they are the same there, and are
-/// not checked again.
+/// A question whose parameters were read. In what is made of it only who asks and what is claimed differ, so they are
+/// the same there, and are not checked again.
 #[derive(Clone)]
 pub struct ReadQuestion<'s, 'q> {
     set: &'s PolicySet,
@@ -46,7 +48,8 @@ impl<'q> ReadQuestion<'_, 'q> {
         })
     }
 
-    /// The question about the action as it is registered, as [`Question::as_registered`] has it; the parameters are not read again.
+    /// The question about the action as it is registered, as [`Question::as_registered`] has it; the parameters are not
+    /// read again.
     pub fn as_registered(&self) -> Option<Self> {
         Some(self.with(self.question.as_registered()?))
     }

@@ -46,8 +46,8 @@ members! {
 }
 
 impl ReadSet {
-    /// Everything that can be made for a policy. Who is meant by the principal is none of it: whatever reads the whole context says nothing
-    /// of that.
+    /// Everything that can be made for a policy. Who is meant by the principal is none of it: whatever reads the whole
+    /// context says nothing of that.
     pub(crate) const ALL: Self = Self(!Self::OF_AN_AGENT.union(Self::IS_A_USER).0);
     /// What is made of the parameters.
     pub(crate) const PARAMETERS: Self = Self::member(Member::Input)
@@ -157,8 +157,8 @@ fn member_of(expression: &Expr) -> Option<&Expr> {
     }
 }
 
-/// Whether this asks if the principal is a user, or holds it against one that is named. Whatever else two such things can be held against each other
-/// for, `<` say, the types tell.
+/// Whether this asks if the principal is a user, or holds it against one that is named. Whatever else two such things
+/// can be held against each other for, `<` say, the types tell.
 fn asks_for_a_user(expression: &Expr) -> bool {
     match expression.expr_kind() {
         ExprKind::Is { expr, entity_type } => *entity_type == TYPES.user && may_be_principal(expr),

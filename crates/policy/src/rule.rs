@@ -32,9 +32,10 @@ impl PolicySet {
         Ok(rulings.ruling)
     }
 
-    /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values. Obligations that only name
-    /// parameters, such as what is to be redacted, are left out. If the caller claims more than is registered, a denial of either form is
-    /// enough. If parameters cannot be checked against the schema at all, the question cannot be answered, as it could not with any.
+    /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values.
+    /// Obligations that only name parameters, such as what is to be redacted, are left out. If the caller claims more
+    /// than is registered, a denial of either form is enough. If parameters cannot be checked against the schema at
+    /// all, the question cannot be answered, as it could not with any.
     pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
         let world = World::InForce(&question.agent.id);
         let Some(known) = Known::blind(&self.contents, question)? else {
@@ -48,8 +49,8 @@ impl PolicySet {
                 return None;
             }
             let evaluated = case.evaluate(counts);
-            // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there is more room for
-            // all others.
+            // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there
+            // is more room for all others.
             let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
                 Err(Failure::Excess(_)) => true,
                 Err(Failure::Cedar(_)) => one.statement.annotations.role == Role::Advice,
@@ -78,8 +79,8 @@ impl PolicySet {
         Ok(Ruling::with_claim_if_known(as_registered, ruling))
     }
 
-    /// What forbids this whatever the caller has written: the answer of those policies alone that look neither at parameters nor at attributes, if it
-    /// is that of a `forbid`. What is claimed leads around none of them.
+    /// What forbids this whatever the caller has written: the answer of those policies alone that look neither at
+    /// parameters nor at attributes, if it is that of a `forbid`. What is claimed leads around none of them.
     pub fn forbids_whatever_is_written(
         &self,
         question: &Question<'_>,
@@ -123,8 +124,9 @@ impl PolicySet {
         Ok(depends(&case) || others.iter().any(depends))
     }
 
-    /// The answer of the policies alone, to this side of the action alone: whether the parameters are valid is not asked, only whether they
-    /// have the types that policies rely on; and of a read that is said to change something, not whether it may be read.
+    /// The answer of the policies alone, to this side of the action alone: whether the parameters are valid is not
+    /// asked, only whether they have the types that policies rely on; and of a read that is said to change something,
+    /// not whether it may be read.
     pub fn rule_by_types(&self, question: &Question<'_>) -> Result<Ruling, Unanswerable> {
         let known = Known::read_types(&self.contents, question)?;
         Ok(self.rule_in_force(known, question, None)?.ruling)
@@ -183,8 +185,8 @@ impl PolicySet {
 }
 
 impl Ruling {
-    /// [`Self::with_claim`] where either of them may depend on what nobody knows, and is `None` then. One that denies is enough: whatever
-    /// the other one were, it is denied, if maybe for another reason.
+    /// [`Self::with_claim`] where either of them may depend on what nobody knows, and is `None` then. One that denies
+    /// is enough: whatever the other one were, it is denied, if maybe for another reason.
     #[must_use]
     pub fn with_claim_if_known(registered: Option<Self>, claimed: Option<Self>) -> Option<Self> {
         match (registered, claimed) {
@@ -229,8 +231,8 @@ fn for_both(
     Ok(rulings.combine(rule(&user), |agents, users| agents.and(users, &whose)))
 }
 
-/// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both again as the action is
-/// registered. Most questions have none.
+/// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both
+/// again as the action is registered. Most questions have none.
 fn other_cases<'s>(case: &Case<'s>, question: &Question<'_>) -> Result<Vec<Case<'s>>, Unanswerable> {
     let reads = ReadSet::default();
     let mut others: Vec<_> = case.of_user(question, reads)?.into_iter().collect();
@@ -241,8 +243,8 @@ fn other_cases<'s>(case: &Case<'s>, question: &Question<'_>) -> Result<Vec<Case<
     Ok(others)
 }
 
-/// What nobody knows of a question without its parameters: also the sources of those that are declared, where one is named that is not. It may have
-/// been sent, or it was not and counts for all.
+/// What nobody knows of a question without its parameters: also the sources of those that are declared, where one is
+/// named that is not. It may have been sent, or it was not and counts for all.
 fn unknown_without(parameters: &Parameters<'_>, question: &Question<'_>) -> ReadSet {
     let sources = question.sources;
     match sources.and_then(|sources| sources.of_none(|name| parameters.declares(name))) {

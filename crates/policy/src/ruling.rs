@@ -194,9 +194,10 @@ impl Ruling {
         }
     }
 
-    /// What comes of this ruling and that for `whose`, where both have to allow the same ask: the stricter one, and of two
-    /// that are as strict this one, where whom either wants to be asked is asked. What either wants to be done has to be done, and
-    /// what failed in either is told. Where this one denies, that of the other's is left which holds for the record as well.
+    /// What comes of this ruling and that for `whose`, where both have to allow the same ask: the stricter one, and of
+    /// two that are as strict this one, where whom either wants to be asked is asked. What either wants to be done has
+    /// to be done, and what failed in either is told. Where this one denies, that of the other's is left which holds
+    /// for the record as well.
     #[must_use]
     pub fn and(self, other: Self, whose: &str) -> Self {
         let errors = union(&self.errors, &other.errors);
@@ -226,12 +227,12 @@ impl Ruling {
         }
     }
 
-    /// Combines this ruling, for the action as it is registered, with the one for the action as the caller claims it. Both have to allow: the
-    /// stricter wins, and of equals this one. Exception: if this one denies only because nothing permits, and the other denies by a policy, the
-    /// other's reason is given, which says more.
+    /// Combines this ruling, for the action as it is registered, with the one for the action as the caller claims it.
+    /// Both have to allow: the stricter wins, and of equals this one. Exception: if this one denies only because
+    /// nothing permits, and the other denies by a policy, the other's reason is given, which says more.
     ///
-    /// INVARIANT: a claim only takes away. So whom this one wants to be asked is asked, and what either wants to be done has to be done, also
-    /// where one of them denies.
+    /// INVARIANT: a claim only takes away. So whom this one wants to be asked is asked, and what either wants to be
+    /// done has to be done, also where one of them denies.
     #[must_use]
     pub fn with_claim(self, claimed: Self) -> Self {
         let obligations = union(&self.obligations, &claimed.obligations);

@@ -76,7 +76,8 @@ pub(crate) enum World<'a> {
 }
 
 impl PolicySet {
-    /// These policies for this registry, as new ones, or everything that is wrong with them. [`Compiler`] does the same for many sets.
+    /// These policies for this registry, as new ones, or everything that is wrong with them. [`Compiler`] does the same
+    /// for many sets.
     pub fn compile(
         base: &BasePolicies,
         tenant: &[TenantPolicy],
@@ -165,12 +166,14 @@ impl PolicySet {
         &self.contents.warnings
     }
 
-    /// Those of them that say what is wrong with policies for users only. Asks for a user may be denied because such a policy fails.
+    /// Those of them that say what is wrong with policies for users only. Asks for a user may be denied because such a
+    /// policy fails.
     pub fn wrong_for_users(&self) -> impl Iterator<Item = &Diagnostic> {
         self.warnings().iter().filter(|warning| warning.is_for_users)
     }
 
-    /// Those of them that say that policies are too much together. Asks that are about all of these may be denied because the longest fail.
+    /// Those of them that say that policies are too much together. Asks that are about all of these may be denied
+    /// because the longest fail.
     pub fn too_much_together(&self) -> impl Iterator<Item = &Diagnostic> {
         self.warnings().iter().filter(|warning| warning.is_together)
     }

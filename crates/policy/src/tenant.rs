@@ -17,8 +17,8 @@ pub const STATEMENTS_MAX: usize = 20_000;
 /// How long the ids of these may be together, in bytes, each as one of a list in JSON. A decision names all that decide it, and
 /// those that would have on trial, so this bounds its ledger entry.
 pub const IDS_BYTES_MAX: usize = 1 << 20;
-/// How long the groups whose approval they want may be together, in bytes, each once and as one of a list in JSON. A decision names all
-/// that are asked.
+/// How long the groups whose approval they want may be together, in bytes, each once and as one of a list in JSON. A
+/// decision names all that are asked.
 pub const GROUPS_BYTES_MAX: usize = 64 << 10;
 
 /// A version of a policy of a tenant's: a name, and a text with any number of Cedar policies.

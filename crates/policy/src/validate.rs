@@ -31,7 +31,8 @@ const OF_THE_ACTION: ReadSet = ReadSet::ACTION
     .union(ReadSet::member(OF_THE_PARAMETERS[0]))
     .union(ReadSet::member(OF_THE_PARAMETERS[1]));
 
-/// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in a long text takes time.
+/// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in
+/// a long text takes time.
 pub(crate) const UNDECLARED_TOLD_MAX: usize = 64;
 
 const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
@@ -54,8 +55,8 @@ pub(crate) struct Validator<'s> {
 #[derive(Debug, Default)]
 pub(crate) struct Verdict {
     pub(crate) errors: Vec<Diagnostic>,
-    /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, or asks for groups that are not known. It
-    /// keeps nothing from starting.
+    /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, or asks
+    /// for groups that are not known. It keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
@@ -150,8 +151,8 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be validated for. One whose scope admits
-    /// none is done with that.
+    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be
+    /// validated for. One whose scope admits none is done with that.
     pub(crate) fn checks(&self, parsed: &Parsed) -> usize {
         let admitted = self.admitted(&parsed.statement.scope.action);
         let asks = self.asks_for(parsed, &admitted).len();
@@ -177,7 +178,8 @@ impl<'s> Validator<'s> {
             PolicyCheck::Irrelevant(found, _) => (found, false),
             PolicyCheck::Fail(found) => {
                 if found.is_empty() && !is_told {
-                    // Cedar stops where the stack ends, and calls the rest fine. So it does at an entity that it does not know, which is told.
+                    // Cedar stops where the stack ends, and calls the rest fine. So it does at an entity that it does
+                    // not know, which is told.
                     errors.push(too_deep(parsed));
                 }
                 (found, true)
@@ -187,8 +189,8 @@ impl<'s> Validator<'s> {
         satisfiable
     }
 
-    /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the asks that the policy is
-    /// validated for. What cannot be told yet is in neither.
+    /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the
+    /// asks that the policy is validated for. What cannot be told yet is in neither.
     fn tests(&self, parsed: &Parsed, asks: &[&RequestEnv<'s>], nothing_admitted: bool) -> Tests {
         let mut tests = Tests::default();
         let conditions = parsed.template.non_scope_constraints();
@@ -204,7 +206,8 @@ impl<'s> Validator<'s> {
         let may_be_registered = |test: &Test<'_>| nothing_admitted && test.is_of_parameters();
         let may_be_claimed =
             |test: &Test<'_>| test.is_of_parameters() && admits_claims(scope) && is_known(test);
-        // INVARIANT: where nothing is admitted, `checks` counts no parts, so no more tests are held against all asks than are told.
+        // INVARIANT: where nothing is admitted, `checks` counts no parts, so no more tests are held against all asks
+        // than are told.
         for test in conditions.subexpressions().filter_map(Test::of) {
             if may_be_registered(&test) {
                 continue;
@@ -308,8 +311,8 @@ impl Idle {
     }
 }
 
-/// The places where a policy asks in which groups an action is that it names. These are known of the action that is asked for only, so it is in none.
-/// Types tell otherwise: they are those of the registry.
+/// The places where a policy asks in which groups an action is that it names. These are known of the action that is
+/// asked for only, so it is in none. Types tell otherwise: they are those of the registry.
 fn groups_of_named_actions(parsed: &Parsed) -> Vec<Diagnostic> {
     let Some(conditions) = parsed.template.non_scope_constraints() else {
         return Vec::new();
@@ -358,8 +361,8 @@ fn is_about(policy: &Statement, ask: &RequestEnv<'_>) -> bool {
         .is_none_or(|principal| policy.is_about(principal))
 }
 
-/// Whether a policy can be in force that was not validated for users. Which policies are about them as well was not always told as it is now:
-/// whatever looks at what only agents have, or at the whole context, was about agents.
+/// Whether a policy can be in force that was not validated for users. Which policies are about them as well was not
+/// always told as it is now: whatever looks at what only agents have, or at the whole context, was about agents.
 fn may_be_in_force_unvalidated(policy: &Statement) -> bool {
     policy.condition.as_ref().is_some_and(|condition| {
         condition.reads.intersects(ReadSet::OF_AN_AGENT) || condition.reads.contains(ReadSet::ALL)

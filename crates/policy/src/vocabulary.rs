@@ -180,8 +180,8 @@ pub(crate) fn of_schema(tool: &SlashFreeName, action: &Name, fault: Diagnostic) 
     }
 }
 
-/// The base policies fit every registry, also one without the actions that they are about: what never matches is odd only, and so is what is
-/// wrong for users only, which they may have said for long.
+/// The base policies fit every registry, also one without the actions that they are about: what never matches is odd
+/// only, and so is what is wrong for users only, which they may have said for long.
 fn validate(base: &BasePolicies, schema: &Schema) -> Verdict {
     let validator = Validator::new(schema);
     let mut all = Verdict::default();

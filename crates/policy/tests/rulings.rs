@@ -671,7 +671,8 @@ fn patterns_on_trial_fail_for_the_shadow_alone() {
     );
 }
 
-/// Holds the shadow of an ask against what the same policies say once those on trial are enforced, and hands out what is in force and the shadow.
+/// Holds the shadow of an ask against what the same policies say once those on trial are enforced, and hands out what
+/// is in force and the shadow.
 fn in_force_and_promoted(
     world: &World,
     enforced: &[TenantPolicy],

@@ -1,7 +1,8 @@
 //! From a URL to where the database is, and how that is called in messages.
 //!
-//! A URL holds a password, so neither the URL nor any piece of it that could be a badly written password is ever repeated.
-//! What the URL leaves out the driver takes from the environment by itself; this only sees to it that nothing there is passed over.
+//! A URL holds a password, so neither the URL nor any piece of it that could be a badly written password is ever
+//! repeated. What the URL leaves out the driver takes from the environment by itself; this only sees to it that nothing
+//! there is passed over.
 
 use crate::OpenError;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -34,8 +35,8 @@ pub(crate) struct Address {
 
 impl Address {
     /// The address that a URL such as `postgres://user:password@host:5432/database?sslmode=verify-full` names. What it
-    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`; but a user has to be named. What that
-    /// file has that cannot be read is passed over without a word.
+    /// leaves out is taken from where PostgreSQL's own programs take it, such as `PGPASSWORD` and `~/.pgpass`; but a
+    /// user has to be named. What that file has that cannot be read is passed over without a word.
     pub(crate) fn parse(url: &str) -> Result<Self, OpenError> {
         Self::parse_in(url, environment)
     }
@@ -200,16 +201,16 @@ impl<'u> Pieces<'u> {
         })
     }
 
-    /// Whether the name of a parameter is surely no piece of a password. One with a `?` in it has an `@` behind that, and one with a `&` in
-    /// it stands behind `password=`.
+    /// Whether the name of a parameter is surely no piece of a password. One with a `?` in it has an `@` behind that,
+    /// and one with a `&` in it stands behind `password=`.
     fn may_be_told(&self, name: &str) -> bool {
         let is_plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'-');
         let has_password = self.parameters.contains('@') || self.parameters.contains("password");
         !has_password && !name.is_empty() && name.bytes().all(is_plain)
     }
 
-    /// Refuses what the driver would take from the environment and, if it knows no such word, pass over in silence: whoever has misspelt
-    /// `verify-full` would be connected to anybody.
+    /// Refuses what the driver would take from the environment and, if it knows no such word, pass over in silence:
+    /// whoever has misspelt `verify-full` would be connected to anybody.
     fn check_environment(&self, variable: impl Fn(&str) -> Option<OsString>) -> Result<(), OpenError> {
         let is_mode: fn(&str) -> bool = |text| PgSslMode::from_str(text).is_ok();
         // An empty one is none, for PostgreSQL's own programs too.

@@ -126,8 +126,9 @@ impl LookedAt {
     }
 }
 
-/// The next of all buckets, and which of them are full. They are looked at in the order of their keys, so many at a time: no index can
-/// tell, because they fill while nobody writes, and a statement that looked at all of them would not end in time where there are many.
+/// The next of all buckets, and which of them are full. They are looked at in the order of their keys, so many at a
+/// time: no index can tell, because they fill while nobody writes, and a statement that looked at all of them would not
+/// end in time where there are many.
 fn following(
     after: &Key,
 ) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<LookedAt, sqlx::Error> + Send, PgArguments> {

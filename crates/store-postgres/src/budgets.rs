@@ -141,8 +141,8 @@ pub(crate) struct ValueColumn {
     value: String,
 }
 
-/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it begins in the index on;
-/// where a unit is wanted, that is the first one from there on.
+/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it
+/// begins in the index on; where a unit is wanted, that is the first one from there on.
 pub(crate) fn open(
     wanted: &OpenBudgets,
 ) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ValueColumn, sqlx::Error> + Send, PgArguments> {

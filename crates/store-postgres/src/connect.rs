@@ -27,8 +27,8 @@ const LOOKS_MAX: usize = 1;
 const SWEEPS_MAX: usize = 1;
 /// Connections of each kind for what nobody waits for: that is done on one thread.
 const BACKGROUND_MAX: usize = 1;
-/// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given up by the system,
-/// and not at once.
+/// The one connection that is told of changes; and room for the next one, because one that has fallen silent is given
+/// up by the system, and not at once.
 const LISTENERS_MAX: u32 = 2;
 /// How long whoever wants a connection waits for one.
 pub(crate) const CONNECTION_WAIT_MAX: Duration = Duration::from_secs(5);
@@ -44,7 +44,8 @@ const LOCK_WAIT_MAX: &str = "3s";
 /// How long any statement of a turn may run. It does not bound the wait for the disk or a standby in COMMIT: the server stops
 /// the clock before that, as it must, because there is no way back from there.
 const WRITE_TIME_MAX: &str = "5s";
-/// How long any statement of a turn is waited for here, where the server may be out of reach and not only slow. It bounds COMMIT too.
+/// How long any statement of a turn is waited for here, where the server may be out of reach and not only slow. It
+/// bounds COMMIT too.
 const WRITE_WAIT_MAX: Duration = Duration::from_secs(6);
 /// How long a read may run.
 const READ_TIME_MAX: &str = "10s";
@@ -54,9 +55,9 @@ pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
 const LOAD_TIME_MAX: &str = "120s";
 /// After how long it is given up here, should the server be out of reach.
 const LOAD_WAIT_MAX: Duration = Duration::from_secs(121);
-/// How long a look at the revisions of all tenants may run, which are few bytes each: nobody is answered by a gateway that has not seen them for
-/// five seconds, and in these it has to ask again on another connection where one has fallen silent. The server gives it up then, too, so that
-/// those that wait for a lock do not pile up there.
+/// How long a look at the revisions of all tenants may run, which are few bytes each: nobody is answered by a gateway
+/// that has not seen them for five seconds, and in these it has to ask again on another connection where one has fallen
+/// silent. The server gives it up then, too, so that those that wait for a lock do not pile up there.
 const LOOK_TIME_MAX: &str = "2s";
 /// After how long it is given up here, should the server be out of reach.
 const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
@@ -119,8 +120,8 @@ pub(crate) fn looks(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, LOOK_TIME_MAX), LOOKS_MAX, LOOK_WAIT_MAX)
 }
 
-/// The connection on which is forgotten what nobody asks for again. It is planned anew each time: how many rows are looked at is known
-/// only then, and a plan for any number would read far more of a large table.
+/// The connection on which is forgotten what nobody asks for again. It is planned anew each time: how many rows are
+/// looked at is known only then, and a plan for any number would read far more of a large table.
 pub(crate) fn sweeps(base: &PgConnectOptions) -> Arc<Connections> {
     let options = writer(base).options([("plan_cache_mode", "force_custom_plan")]);
     Connections::new(options, SWEEPS_MAX, WRITE_WAIT_MAX)

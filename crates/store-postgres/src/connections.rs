@@ -135,8 +135,8 @@ impl Connections {
         }
     }
 
-    /// The rows that a query gives, as [`Self::read`] has it, as long as there is room for rows, of which each has so many bytes. Then the
-    /// connection is closed: the rest is on its way, and nobody waits for it.
+    /// The rows that a query gives, as [`Self::read`] has it, as long as there is room for rows, of which each has so
+    /// many bytes. Then the connection is closed: the rest is on its way, and nobody waits for it.
     pub(crate) async fn read_in_room<O, F>(
         self: &Arc<Self>,
         query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
@@ -169,7 +169,8 @@ impl Connections {
         }
     }
 
-    /// Makes a connection. Whoever asks for one holds a permit and no other connection with it, so that there are never more than `most`.
+    /// Makes a connection. Whoever asks for one holds a permit and no other connection with it, so that there are never
+    /// more than `most`.
     pub(crate) async fn connect(&self) -> Result<PgConnection, NotLent> {
         let connecting = connect_to_primary(&self.options);
         timeout(CONNECT_TIME_MAX, connecting)
@@ -356,8 +357,9 @@ impl Drop for Lent {
     }
 }
 
-/// INVARIANT: no connection to a standby is lent, so whoever is refused by one connects anew, wherever the address leads by then. It is asked
-/// once: a primary becomes a standby only by being started anew, and then its connections are gone.
+/// INVARIANT: no connection to a standby is lent, so whoever is refused by one connects anew, wherever the address
+/// leads by then. It is asked once: a primary becomes a standby only by being started anew, and then its connections
+/// are gone.
 async fn connect_to_primary(options: &PgConnectOptions) -> Result<PgConnection, NotLent> {
     let mut connection = options.connect().await.map_err(NotLent::Connect)?;
     match is_standby(&mut connection).await {
@@ -419,7 +421,8 @@ pub(crate) fn severity(error: &sqlx::Error) -> Option<PgSeverity> {
     Some(error.severity())
 }
 
-/// Why a statement before COMMIT has failed in a turn. It may be that the turn is over: the server has ended it, or the connection is gone.
+/// Why a statement before COMMIT has failed in a turn. It may be that the turn is over: the server has ended it, or the
+/// connection is gone.
 pub(crate) fn broken_off(error: sqlx::Error) -> Source {
     if is_ended(&error) || is_closed(&error) {
         Box::new(TurnOver(error.into()))

@@ -173,9 +173,9 @@ impl LookedAt {
     }
 }
 
-/// The next of all counters, and in which of them nothing was counted since `before`. They are looked at in the order of their keys, so
-/// many at a time: no index has their times, because a commit would write to it for each call that is counted, and a statement that
-/// looked at all of them would not end in time where there are many.
+/// The next of all counters, and in which of them nothing was counted since `before`. They are looked at in the order
+/// of their keys, so many at a time: no index has their times, because a commit would write to it for each call that is
+/// counted, and a statement that looked at all of them would not end in time where there are many.
 fn following(
     after: &Key,
     before: Timestamp,

@@ -35,7 +35,8 @@ impl Row {
         }
     }
 
-    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote what is in it.
+    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote
+    /// what is in it.
     pub(crate) fn malformed(self, what: &str, at: usize) -> StoreError {
         self.corrupt("value", &format!("is no {what}, at byte {at}"))
     }

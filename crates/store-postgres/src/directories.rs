@@ -31,8 +31,8 @@ impl Row {
 impl Directories for PostgresStore {
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
         let only: Option<Vec<_>> = only.map(|only| only.iter().map(|tenant| uuid(*tenant)).collect());
-        // One statement sees the state after one commit: heads and nouns cannot be of different times. Of a tenant's rows one has what is long about
-        // its head, which would be most of what is sent otherwise.
+        // One statement sees the state after one commit: heads and nouns cannot be of different times. Of a tenant's
+        // rows one has what is long about its head, which would be most of what is sent otherwise.
         let query = || {
             sqlx::query_as!(
                 Row,
@@ -84,7 +84,8 @@ impl Directories for PostgresStore {
         decoded.collect()
     }
 
-    /// Another server has another start, and the file of another database or of a table that was filled anew has another path. A role needs no rights for it.
+    /// Another server has another start, and the file of another database or of a table that was filled anew has
+    /// another path. A role needs no rights for it.
     async fn incarnation(&self) -> Result<String, StoreError> {
         let query = || {
             sqlx::query!(

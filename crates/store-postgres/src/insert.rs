@@ -83,8 +83,8 @@ fn seqs<R>(rows: &[R], place: impl Fn(&R) -> (TenantId, u64)) -> Result<Vec<i64>
     rows.iter().map(seq).collect()
 }
 
-/// The statement of a batch: of one that has what asks leave behind, a shorter one, because the server prepares every part anew for
-/// every batch, also those that have nothing to write.
+/// The statement of a batch: of one that has what asks leave behind, a shorter one, because the server prepares every
+/// part anew for every batch, also those that have nothing to write.
 ///
 /// INVARIANT: no row is inserted unless every head was moved. In a transaction that will roll back otherwise this changes
 /// nothing; as a transaction of its own the statement needs it. It also makes sure that the heads are locked before any row is

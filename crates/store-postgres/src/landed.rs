@@ -1,10 +1,11 @@
 //! Finding out whether a batch is there after its COMMIT was sent and the answer was lost.
 //!
 //! The transaction may still be running: the server can be slower to commit than a new connection is to ask. So the
-//! question is asked under the lock that the lost transaction holds until its end. A batch that was appended has no lock
-//! until it arrives, and it may be on its way for longer than anybody wants to wait: the session that it was sent in is ended,
-//! under the lock, before it is said not to be there. One that is there may have been committed without the standby that commits wait for, because
-//! somebody broke off that wait: so whoever has found it waits for the standby.
+//! question is asked under the lock that the lost transaction holds until its end. A batch that was appended has no
+//! lock until it arrives, and it may be on its way for longer than anybody wants to wait: the session that it was sent
+//! in is ended, under the lock, before it is said not to be there. One that is there may have been committed without
+//! the standby that commits wait for, because somebody broke off that wait: so whoever has found it waits for the
+//! standby.
 
 use crate::connections::{Connections, NotLent, Session};
 use crate::decode::uuid;
@@ -73,8 +74,8 @@ pub(crate) async fn look(
     }
 }
 
-/// Asks on a connection of its own, in the place of the one that was lost: that one is closed, and whoever was lent it holds its permit
-/// until it is known.
+/// Asks on a connection of its own, in the place of the one that was lost: that one is closed, and whoever was lent it
+/// holds its permit until it is known.
 async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>) -> Result<bool, NoAnswer> {
     let mut connection = connections.connect().await?;
     sqlx::raw_sql("BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE")
@@ -111,8 +112,9 @@ async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>
         end(&mut connection, sender).await?;
     }
     if found {
-        // INVARIANT: what is found is where a commit has to be. It is seen also if its wait for a synchronous standby was broken off, and then on this
-        // server's disk only. The server has written the row above behind it, so this waits for the standby to have both.
+        // INVARIANT: what is found is where a commit has to be. It is seen also if its wait for a synchronous standby
+        // was broken off, and then on this server's disk only. The server has written the row above behind it, so this
+        // waits for the standby to have both.
         sqlx::raw_sql("COMMIT").execute(&mut connection).await?;
     } else {
         // If this fails, closing the connection does the same.

@@ -1,4 +1,5 @@
-//! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers are forgotten.
+//! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers
+//! are forgotten.
 
 use crate::connections::in_time;
 use crate::decode::{Row, uuid};

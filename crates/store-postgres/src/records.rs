@@ -1,7 +1,8 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 //!
-//! What belongs to a decision is looked up for each one in a subquery of its own, with `LIMIT 1`. A plain join says the same, but a
-//! planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its ledger for each decision.
+//! What belongs to a decision is looked up for each one in a subquery of its own, with `LIMIT 1`. A plain join says the
+//! same, but a planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its
+//! ledger for each decision.
 
 use crate::decode::{Row, uuid};
 use crate::requests::Answered;

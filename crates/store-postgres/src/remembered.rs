@@ -1,9 +1,9 @@
-//! What is remembered of the last changes of directories: which nouns each has put or taken away. A gateway that follows reads those nouns and
-//! not the whole directory.
+//! What is remembered of the last changes of directories: which nouns each has put or taken away. A gateway that
+//! follows reads those nouns and not the whole directory.
 //!
-//! Every row says which revision its change was made from, so that the rows themselves tell whether they lead from one revision to another. Nothing
-//! has to be right for that but the rows: those of a time before there were any, of a change of too many nouns or of one that was forgotten are
-//! missing, and the directory is read whole.
+//! Every row says which revision its change was made from, so that the rows themselves tell whether they lead from one
+//! revision to another. Nothing has to be right for that but the rows: those of a time before there were any, of a
+//! change of too many nouns or of one that was forgotten are missing, and the directory is read whole.
 
 use crate::PostgresStore;
 use crate::decode::uuid;
@@ -14,8 +14,8 @@ use sqlx::types::Uuid;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use store::{Batch, ChainPosition, ChangedNoun, ChangedTenant, StoreError, StoredTenant};
 
-/// For how many revisions of a tenant the changes are remembered. A gateway looks every half second, and a tenant has some hundred changes a second
-/// at most.
+/// For how many revisions of a tenant the changes are remembered. A gateway looks every half second, and a tenant has
+/// some hundred changes a second at most.
 const REVISIONS_KEPT: u64 = 256;
 /// How many nouns a change may have that is remembered. Who brings a whole directory has it read whole.
 const NOUNS_MAX: usize = 256;
@@ -28,8 +28,8 @@ pub(crate) struct Remembered {
     kinds: Vec<&'static str>,
     ids: Vec<String>,
     since: Vec<i64>,
-    /// The tenants whose directories change, up to which revision of each changes were forgotten before, and up to which they are by now. What was
-    /// forgotten before is not looked at again: its rows may be there for long, dead.
+    /// The tenants whose directories change, up to which revision of each changes were forgotten before, and up to
+    /// which they are by now. What was forgotten before is not looked at again: its rows may be there for long, dead.
     changed: Vec<Uuid>,
     forgotten_before: Vec<i64>,
     forgotten: Vec<i64>,
@@ -104,8 +104,8 @@ impl Remembered {
     }
 }
 
-/// A tenant that is known at some revision, and one of its nouns that have changed since, if there is any. The hash and the edge of its head stand in
-/// one of its rows.
+/// A tenant that is known at some revision, and one of its nouns that have changed since, if there is any. The hash and
+/// the edge of its head stand in one of its rows.
 struct ChangedRow {
     tenant_id: Uuid,
     head_seq: i64,
@@ -131,8 +131,9 @@ pub(crate) async fn changes(
         .iter()
         .map(|(tenant, revision)| (uuid(*tenant), revision.cast_signed()))
         .unzip();
-    // One statement sees the state after one commit: heads, changes and nouns cannot be of different times. Each noun is looked up by itself, also
-    // where the planner knows nothing of the tables and would read all nouns of all tenants.
+    // One statement sees the state after one commit: heads, changes and nouns cannot be of different times. Each noun
+    // is looked up by itself, also where the planner knows nothing of the tables and would read all nouns of all
+    // tenants.
     let query = || {
         sqlx::query_as!(
             ChangedRow,

@@ -1,8 +1,8 @@
 //! Searching decisions: from the newest backwards, a stretch of the ledger at a time.
 //!
-//! No index of these tables serves these filters, because every index is paid for by every commit; `index` has tables of its own. A
-//! stretch is one short statement, so a search that finds little neither keeps old versions of rows alive nor one of the readers busy for long; the time
-//! limit of all reads ends one that would go through millions.
+//! No index of these tables serves these filters, because every index is paid for by every commit; `index` has tables
+//! of its own. A stretch is one short statement, so a search that finds little neither keeps old versions of rows alive
+//! nor one of the readers busy for long; the time limit of all reads ends one that would go through millions.
 
 use crate::connections::Connections;
 use crate::decode::uuid;

@@ -26,10 +26,11 @@ use tokio::time::timeout;
 
 /// How long something is waited for that comes at once unless the machine stands still.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// How often a test begins anew whose machine has stood still for longer than the server or the store waits. Elsewhere it passes the first
-/// time.
+/// How often a test begins anew whose machine has stood still for longer than the server or the store waits. Elsewhere
+/// it passes the first time.
 const TRIES: usize = 5;
-/// How often a test begins anew that cuts connections: a store that does not find out what became of a commit looks like such a machine.
+/// How often a test begins anew that cuts connections: a store that does not find out what became of a commit looks
+/// like such a machine.
 const CUT_TRIES: usize = 2;
 
 /// A database of a test's own.

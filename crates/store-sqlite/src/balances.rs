@@ -25,8 +25,8 @@ pub(crate) async fn find(
         .map(|(scope, unit)| json!([scope.key(), unit]));
     let scopes = json!(scopes.collect::<Vec<_>>()).to_string();
     let ended_by = wanted.ended_by.millis();
-    // The rows of each part are told by their first column, and only budgets can be asked for in two ways. CROSS JOIN keeps the order:
-    // from what is asked for to the rows, by their index.
+    // The rows of each part are told by their first column, and only budgets can be asked for in two ways. CROSS JOIN
+    // keeps the order: from what is asked for to the rows, by their index.
     let rows = sqlx::query!(
         r#"SELECT
                0 AS "what!: i64",

@@ -174,8 +174,8 @@ struct Full {
     end: Option<Key>,
 }
 
-/// The next of all buckets, those that are full. They are looked for in the order of their keys and by a reader: no index can tell,
-/// because they fill while nobody writes.
+/// The next of all buckets, those that are full. They are looked for in the order of their keys and by a reader: no
+/// index can tell, because they fill while nobody writes.
 async fn find_full(readers: &SqlitePool, after: Key) -> Result<Full, StoreError> {
     let (tenant_id, owner) = after;
     let end = sqlx::query!(

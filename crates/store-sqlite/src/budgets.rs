@@ -22,7 +22,8 @@ use store::{
 const CLOSE: &str = "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) \
     VALUES (?, ?, ?, ?, 0, ?) \
     ON CONFLICT (tenant_no, id) DO UPDATE SET is_open = 0, value = excluded.value";
-/// One that is open has been ever since it was made, so the index of what is open is left alone: it would be written with every move.
+/// One that is open has been ever since it was made, so the index of what is open is left alone: it would be written
+/// with every move.
 const MOVE_OPEN: &str = "UPDATE budgets SET value = ? WHERE tenant_no = ? AND id = ?";
 const OPEN: &str =
     "INSERT INTO budgets (tenant_no, id, scope, unit, is_open, value) VALUES (?, ?, ?, ?, 1, ?)";
@@ -30,7 +31,8 @@ const OPEN: &str =
 /// What commits do here.
 pub(crate) const STATEMENTS: [&str; 3] = [CLOSE, MOVE_OPEN, OPEN];
 
-/// Writes down budgets as they are from now on. What is closed comes first, so that another one can take its place in the same batch.
+/// Writes down budgets as they are from now on. What is closed comes first, so that another one can take its place in
+/// the same batch.
 pub(crate) fn write(transaction: &Transaction<'_>, budgets: &[(TenantId, Budget)]) -> Result<(), NotWritten> {
     let is_closed = |(_, budget): &&(TenantId, Budget)| budget.status == BudgetStatus::Closed;
     let (closed, open): (Vec<_>, Vec<_>) = budgets.iter().partition(is_closed);
@@ -40,7 +42,8 @@ pub(crate) fn write(transaction: &Transaction<'_>, budgets: &[(TenantId, Budget)
     for (tenant, budget) in open {
         let (tenant_no, value) = (transaction.tenant_no(*tenant)?, budget.to_json());
         let mut moving = transaction.statement(MOVE_OPEN)?;
-        // Nearly all of them are there: to look whether they are, and to look for another of the same scope, takes longer than to move them.
+        // Nearly all of them are there: to look whether they are, and to look for another of the same scope, takes
+        // longer than to move them.
         if moving.execute(params![value, tenant_no, budget.id.as_bytes()])? == 0 {
             put(transaction, OPEN, *tenant, budget)?;
         }
@@ -260,8 +263,8 @@ async fn places(
     found.collect()
 }
 
-/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it begins in the index on;
-/// where a unit is wanted, that is the first one from there on.
+/// Those of these scopes that are not closed. Of each scope those are read that could stand on the page, from where it
+/// begins in the index on; where a unit is wanted, that is the first one from there on.
 pub(crate) fn open(
     wanted: &OpenBudgets,
 ) -> Map<'static, Sqlite, impl FnMut(SqliteRow) -> Result<BudgetColumns, sqlx::Error> + Send, SqliteArguments>

@@ -1,11 +1,11 @@
 //! Moves the write-ahead log into the database, in the background, so that no caller waits for it and its file stays
 //! bounded.
 //!
-//! A passive checkpoint holds up nobody, but under load there is always a commit that it has not seen, and SQLite starts
-//! the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch is
-//! done while commits wait. How long that takes is how much was written during the checkpoint before, so there are a few passive ones
-//! in a row, each shorter than the one before, until one was short. Each syncs what it has copied; where that fails nothing is committed any more,
-//! and the log stays as it is.
+//! A passive checkpoint holds up nobody, but under load there is always a commit that it has not seen, and SQLite
+//! starts the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch
+//! is done while commits wait. How long that takes is how much was written during the checkpoint before, so there are a
+//! few passive ones in a row, each shorter than the one before, until one was short. Each syncs what it has copied;
+//! where that fails nothing is committed any more, and the log stays as it is.
 
 use crate::connect;
 use crate::errands::Errander;
@@ -20,19 +20,21 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 
-/// How long commits gather before they are moved: long enough that a page written by many is moved once, and short enough that what is
-/// written to the disk at a time does not hold up the syncs of commits.
+/// How long commits gather before they are moved: long enough that a page written by many is moved once, and short
+/// enough that what is written to the disk at a time does not hold up the syncs of commits.
 const REST: Duration = Duration::from_millis(30);
-/// How often the files are looked for. What is committed to one that is gone until then is lost. A checkpoint that takes longer holds the look up.
+/// How often the files are looked for. What is committed to one that is gone until then is lost. A checkpoint that
+/// takes longer holds the look up.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long a reader that was in the way is left alone: commits wait while it is waited for, so that must be a small part of the time.
+/// How long a reader that was in the way is left alone: commits wait while it is waited for, so that must be a small
+/// part of the time.
 const RETRY: Duration = Duration::from_millis(300);
 /// A passive checkpoint that took no longer than this has left little: two syncs, and what was written during them.
 const SHORT: Duration = Duration::from_millis(2);
 /// How many passive checkpoints there are in a row before commits have to wait, short or not: where the disk is slow, none is.
 const IN_A_ROW_MAX: usize = 4;
-/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 56 MiB. It is looked at every [`REST`], and grows
-/// while the last stretch is made short; 64 MiB is what it is not to exceed.
+/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 56 MiB. It is
+/// looked at every [`REST`], and grows while the last stretch is made short; 64 MiB is what it is not to exceed.
 pub(crate) const LOG_FRAMES_MAX: i64 = 14_336;
 
 /// The background task. It ends when this is dropped.
@@ -107,8 +109,8 @@ pub(crate) fn restart(commits: &rusqlite::Connection) -> rusqlite::Result<Progre
     progress
 }
 
-/// Moves everything and leaves an empty file, on a connection that nobody else is beside. What a start that failed for want of room has
-/// left in the log has room in the database.
+/// Moves everything and leaves an empty file, on a connection that nobody else is beside. What a start that failed for
+/// want of room has left in the log has room in the database.
 pub(crate) async fn empty(connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
     let query = sqlx::query("PRAGMA wal_checkpoint(TRUNCATE)");
     query.execute(connection).await.map(drop)
@@ -197,8 +199,9 @@ impl Work {
     async fn passive(&mut self) -> Result<Progress, sqlx::Error> {
         let query = sqlx::query("PRAGMA wal_checkpoint(PASSIVE)");
         let moved = query.fetch_one(self.connected().await?).await;
-        // Also where that has failed: if it was the sync that SQLite makes itself, this descriptor is told of it, too, and a connection that is made
-        // afterwards is not. It may be about pages that count as moved: nobody has synced what a restart has moved that a reader has cut short.
+        // Also where that has failed: if it was the sync that SQLite makes itself, this descriptor is told of it, too,
+        // and a connection that is made afterwards is not. It may be about pages that count as moved: nobody has synced
+        // what a restart has moved that a reader has cut short.
         let file = Arc::clone(&self.file);
         let synced = tokio::task::spawn_blocking(move || file.sync()).await;
         synced.map_err(io::Error::other)??;
@@ -217,8 +220,8 @@ impl Work {
     }
 }
 
-/// The first and second column: whether a reader was in the way, and frames in the log. The third, frames moved, may be all of them while a reader
-/// still has the log open.
+/// The first and second column: whether a reader was in the way, and frames in the log. The third, frames moved, may be
+/// all of them while a reader still has the log open.
 fn progress(row: &SqliteRow) -> Result<Progress, sqlx::Error> {
     Ok(Progress {
         frames: row.try_get(1)?,

@@ -1,10 +1,11 @@
 //! The transaction of a commit: on the thread of whoever commits, a row at a time, with statements that stay prepared.
 //!
-//! A thread of its own for the connection would cost a hop there and a hop back for every answer that somebody waits for, and SQLite
-//! itself needs less than that for the rows of a decision (measured; docs/decisions/0042-commits-without-a-hop.md).
+//! A thread of its own for the connection would cost a hop there and a hop back for every answer that somebody waits
+//! for, and SQLite itself needs less than that for the rows of a decision (measured;
+//! docs/decisions/0042-commits-without-a-hop.md).
 //!
-//! This is the only SQL here that the compiler does not check. Each text stands with its table, and [`prepare_all`] prepares all of them
-//! when the database is opened: one that does not fit the schema ends the start.
+//! This is the only SQL here that the compiler does not check. Each text stands with its table, and [`prepare_all`]
+//! prepares all of them when the database is opened: one that does not fit the schema ends the start.
 
 use crate::entry;
 use crate::head_moves::{HeadMove, TenantNumbers};
@@ -85,8 +86,8 @@ pub(crate) enum NotWritten {
     /// SQLite did not do it.
     #[error(transparent)]
     Database(#[from] rusqlite::Error),
-    /// A row's tenant is not among the batch's advances, or an answer is of one that has never written. It cannot happen with a batch that was
-    /// checked and made in a turn.
+    /// A row's tenant is not among the batch's advances, or an answer is of one that has never written. It cannot
+    /// happen with a batch that was checked and made in a turn.
     #[error("a row belongs to {0}, which the batch does not advance")]
     UnknownTenant(TenantId),
     /// A `seq` beyond what a number of the ledger can hold.
@@ -349,7 +350,8 @@ impl Transaction<'_> {
 }
 
 impl Failure {
-    /// What an error of COMMIT means. In WAL mode it does not wait for anybody's lock: the transaction has had it from the beginning.
+    /// What an error of COMMIT means. In WAL mode it does not wait for anybody's lock: the transaction has had it from
+    /// the beginning.
     fn of_commit(error: rusqlite::Error) -> Self {
         // The low byte of an extended code is the primary one.
         let code = error.sqlite_error().map(|error| error.extended_code & 0xff);

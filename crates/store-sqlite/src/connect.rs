@@ -18,8 +18,8 @@ const WRITER_CACHE: &str = "-8192";
 /// How long a statement waits for somebody else's lock. Nobody of ours holds one across statements except the writer,
 /// whose turns are taken in memory; so this only meets other programs, and the callers behind it are waiting.
 pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
-/// How long the strong checkpoint waits for readers, with commits waiting behind it: no answer may be late by 50 ms because of it. It is tried
-/// again after a rest.
+/// How long the strong checkpoint waits for readers, with commits waiting behind it: no answer may be late by 50 ms
+/// because of it. It is tried again after a rest.
 pub(crate) const CHECKPOINT_BUSY_TIMEOUT: Duration = Duration::from_millis(40);
 /// What is left of the write-ahead log's file when it starts over: 64 MiB.
 const JOURNAL_BYTES_MAX: &str = "67108864";

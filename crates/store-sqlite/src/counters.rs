@@ -193,8 +193,9 @@ struct Old {
     end: Option<Key>,
 }
 
-/// The next of all counters, those that nothing was counted in since `before`. They are looked for in the order of their keys and by a
-/// reader: no index has their times, because a commit would write to it for each call that is counted.
+/// The next of all counters, those that nothing was counted in since `before`. They are looked for in the order of
+/// their keys and by a reader: no index has their times, because a commit would write to it for each call that is
+/// counted.
 async fn find_old(readers: &SqlitePool, after: Key, before: Timestamp) -> Result<Old, StoreError> {
     let (tenant_no, key) = after;
     let end = sqlx::query!(

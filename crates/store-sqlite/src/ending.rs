@@ -1,4 +1,5 @@
-//! Reading where a ledger ends, with what is stored where no commit can have put it, in one statement: so nobody writes in between.
+//! Reading where a ledger ends, with what is stored where no commit can have put it, in one statement: so nobody writes
+//! in between.
 //!
 //! Each look-up finds at most one row, by the number that its table is clustered by.
 

@@ -1,7 +1,7 @@
 //! What needs the writer's turn although nobody waits for it: the next commit does it, since it has the turn and is awake.
 //!
-//! Somebody else would have to be woken to take the turn, and while both cores are used that takes milliseconds, in which commits wait
-//! for a turn that nobody uses (measured; docs/decisions/0059-errands-of-commits.md).
+//! Somebody else would have to be woken to take the turn, and while both cores are used that takes milliseconds, in
+//! which commits wait for a turn that nobody uses (measured; docs/decisions/0059-errands-of-commits.md).
 
 use crate::writer::{NotReady, Writer};
 use std::collections::VecDeque;
@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Mutex, oneshot};
 use tokio::task::JoinError;
 
-/// How long a commit is waited for, and how long ago the last one may be for another to be expected at all. Under load there is one every
-/// millisecond or two.
+/// How long a commit is waited for, and how long ago the last one may be for another to be expected at all. Under load
+/// there is one every millisecond or two.
 const PATIENCE: Duration = Duration::from_millis(20);
 
 type Errand = Box<dyn FnOnce(&mut Writer) + Send>;
@@ -85,8 +85,8 @@ pub(crate) struct Errander {
 }
 
 impl Errander {
-    /// Does something in the writer's turn, with its connections there: in that of the next commit or, if none comes, in one of its own.
-    /// That waits for the disk, so it is then done on a thread that nobody else needs.
+    /// Does something in the writer's turn, with its connections there: in that of the next commit or, if none comes,
+    /// in one of its own. That waits for the disk, so it is then done on a thread that nobody else needs.
     pub(crate) async fn in_turn<T: Send + 'static>(
         &self,
         work: impl FnOnce(&mut Writer) -> T + Send + 'static,

@@ -1,14 +1,14 @@
 //! The files of the database: synced beside SQLite, and looked for where they were opened.
 //!
-//! A passive checkpoint syncs what it has copied only if it got to the end of the log, and under load it never does. What it copied would
-//! gather in the system's cache until the checkpoint that gets to the end, which is the one that commits wait for
-//! (docs/decisions/0046-checkpoints-in-small-pieces.md).
+//! A passive checkpoint syncs what it has copied only if it got to the end of the log, and under load it never does.
+//! What it copied would gather in the system's cache until the checkpoint that gets to the end, which is the one that
+//! commits wait for (docs/decisions/0046-checkpoints-in-small-pieces.md).
 //!
-//! A file that was deleted or replaced goes on existing for whoever has it open, and nobody finds again what is written to it. SQLite does not
-//! notice, so the paths are looked at every now and then. Nothing is put back.
+//! A file that was deleted or replaced goes on existing for whoever has it open, and nobody finds again what is written
+//! to it. SQLite does not notice, so the paths are looked at every now and then. Nothing is put back.
 //!
-//! A sync that fails is told once, and the next one does not try again what this one has not done. SQLite has counted the pages as moved already, so
-//! the log must not start over any more.
+//! A sync that fails is told once, and the next one does not try again what this one has not done. SQLite has counted
+//! the pages as moved already, so the log must not start over any more.
 
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
@@ -19,8 +19,8 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The file, open.
 ///
-/// Whoever closes any descriptor of a file gives back all the locks that the process has on it (fcntl(2)), SQLite's with them. So this
-/// one is closed by [`close`](Self::close), after those of SQLite, or by the end of the process.
+/// Whoever closes any descriptor of a file gives back all the locks that the process has on it (fcntl(2)), SQLite's
+/// with them. So this one is closed by [`close`](Self::close), after those of SQLite, or by the end of the process.
 #[derive(Debug)]
 pub(crate) struct DatabaseFile {
     path: PathBuf,
@@ -49,7 +49,8 @@ impl From<Metadata> for Identity {
     }
 }
 
-/// Why what is committed would be lost: somebody has deleted, moved away or replaced a file while it was open, or the disk has lost pages of it.
+/// Why what is committed would be lost: somebody has deleted, moved away or replaced a file while it was open, or the
+/// disk has lost pages of it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Gone {
     /// What is committed afterwards would be lost with it, as may be what was before.
@@ -64,8 +65,8 @@ pub(crate) enum Gone {
         .0.display()
     )]
     Log(PathBuf),
-    /// Pages that were moved from the log may not be on the disk: the system forgets them with the failure and says it once, and SQLite does not move
-    /// them again. The log has all of them still.
+    /// Pages that were moved from the log may not be on the disk: the system forgets them with the failure and says it
+    /// once, and SQLite does not move them again. The log has all of them still.
     #[error(
         "the database `{}` could not be synced ({error}), so nobody knows which of its pages are on the disk, and nothing is recorded any more: see to the disk, leave the `-wal` beside the database, close every other program that has it open (also `sqlite3` and backups: before the gateway stops), stop the gateway, and start again, which moves the whole write-ahead log once more, but only if nobody else has the database open",
         database.display()
@@ -184,7 +185,8 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// Whether it is this file that has this name. Where nobody can tell it is taken to be: what is wrong with the disk, a read or a write says.
+/// Whether it is this file that has this name. Where nobody can tell it is taken to be: what is wrong with the disk, a
+/// read or a write says.
 fn is_at(path: &Path, identity: Identity) -> bool {
     match path.symlink_metadata() {
         Ok(metadata) => Identity::from(metadata) == identity,

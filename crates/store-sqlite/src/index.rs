@@ -1,8 +1,8 @@
 //! The search index, in a file of its own beside the database: `countersign.db-search`.
 //!
-//! It has a writer and readers of its own, so that it waits for no commit and no commit for it. It is opened when it is first
-//! needed; the writer's thread has the priority of whoever does that first. A file that cannot be opened, is damaged, or is not of this
-//! program's making is thrown away: what it said can be read from the ledger again.
+//! It has a writer and readers of its own, so that it waits for no commit and no commit for it. It is opened when it is
+//! first needed; the writer's thread has the priority of whoever does that first. A file that cannot be opened, is
+//! damaged, or is not of this program's making is thrown away: what it said can be read from the ledger again.
 
 mod file;
 

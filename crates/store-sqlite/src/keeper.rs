@@ -1,8 +1,8 @@
 //! The connection that keeps the write-ahead log: it is open for as long as the store is, and does nothing.
 //!
-//! With its last connection SQLite moves the log into the database and deletes it. As long as this one is open no other one is the last. So the
-//! log stays the file that it was while the writer has no connections, and if it is missing somebody has taken it away. And where the log must not
-//! be moved, only this one has to be closed in another way.
+//! With its last connection SQLite moves the log into the database and deletes it. As long as this one is open no other
+//! one is the last. So the log stays the file that it was while the writer has no connections, and if it is missing
+//! somebody has taken it away. And where the log must not be moved, only this one has to be closed in another way.
 
 use crate::connect;
 use crate::file::{DatabaseFile, Gone};
@@ -31,8 +31,9 @@ impl Keeper {
         })
     }
 
-    /// Closes it, after all others, which moves the log into the database. A log that may have what the database has lost stays where it is: the next
-    /// process moves all of it, if it finds nobody who has it open: SQLite forgets what was moved only then.
+    /// Closes it, after all others, which moves the log into the database. A log that may have what the database has
+    /// lost stays where it is: the next process moves all of it, if it finds nobody who has it open: SQLite forgets
+    /// what was moved only then.
     pub(crate) async fn close(&mut self) {
         let Some(connection) = self.connection.take() else {
             return;

@@ -5,17 +5,17 @@
 //! - `writer`, `head_moves`, `commit`, `erasures`: a commit, one at a time, on the thread of whoever commits;
 //! - `errands`: what needs the writer's turn although nobody waits for it;
 //! - `requests`: which entry answered a request, in an index that commits only append to;
-//! - `checkpoint`, `file`, `keeper`: keeps the write-ahead log short in the background, and notices when the files are gone or the disk loses
-//!   pages;
+//! - `checkpoint`, `file`, `keeper`: keeps the write-ahead log short in the background, and notices when the files are
+//!   gone or the disk loses pages;
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
 //! - `approvals`, `reservations`, `runs`, `links`: what is written in the commit of its entry;
 //! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
 //! - `entry`, `decode`, `packed`: what stands in the columns.
 //!
-//! The schema is in `migrations/sqlite`, with its reasons. The writer remembers where tenants stand and which
-//! requests were answered, and reads that anew after a failure. There is no retry here and no decision: whoever commits is told what
-//! happened and decides what to do about it.
+//! The schema is in `migrations/sqlite`, with its reasons. The writer remembers where tenants stand and which requests
+//! were answered, and reads that anew after a failure. There is no retry here and no decision: whoever commits is told
+//! what happened and decides what to do about it.
 
 mod approvals;
 mod balances;
@@ -79,8 +79,8 @@ pub struct SqliteStore {
     database: PathBuf,
     /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
     writer: Arc<Mutex<Writer>>,
-    /// Held by whoever looks for an earlier request beside the commits: of all who do, one waits for the writer, and so a commit waits for
-    /// one of them at most.
+    /// Held by whoever looks for an earlier request beside the commits: of all who do, one waits for the writer, and so
+    /// a commit waits for one of them at most.
     looking: Arc<Mutex<()>>,
     /// Those that this handle reads with.
     readers: SqlitePool,
@@ -105,7 +105,8 @@ pub struct SqliteStore {
     old_counters: Arc<Sweep<counters::Key>>,
 }
 
-/// For whom is read. A connection has a thread of its own, which has the priority of the one that opened it, so the two share none.
+/// For whom is read. A connection has a thread of its own, which has the priority of the one that opened it, so the two
+/// share none.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
     /// For somebody who waits.

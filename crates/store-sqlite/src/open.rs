@@ -198,8 +198,8 @@ fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
     }
 }
 
-/// Refuses a log with something in it whose database is not there. SQLite writes the first page of a database before it makes a log, so this one
-/// has lost its database.
+/// Refuses a log with something in it whose database is not there. SQLite writes the first page of a database before it
+/// makes a log, so this one has lost its database.
 pub(crate) fn check_log(database: &Path) -> Result<(), OpenError> {
     let log = file::log_path(database);
     let has_bytes = |path: &Path| path.metadata().is_ok_and(|file| file.len() > 0);
@@ -226,8 +226,9 @@ fn failed(database: &Path, source: sqlx::Error) -> OpenError {
     }
 }
 
-/// Opens the file for writing, making it if it is not there, and brings its schema up to date. The write-ahead log is moved whenever it
-/// has so many frames: each row of a large database may have to be rewritten, and nobody else is there to move it yet.
+/// Opens the file for writing, making it if it is not there, and brings its schema up to date. The write-ahead log is
+/// moved whenever it has so many frames: each row of a large database may have to be rewritten, and nobody else is
+/// there to move it yet.
 pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<SqliteConnection, OpenError> {
     let failed = |source| failed(database, source);
     let mut connection = SqliteConnection::connect_with(&connect::plain(database))
@@ -265,8 +266,8 @@ pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<Sql
     Ok(connection)
 }
 
-/// Whether the file is one of ours, or about to become one: empty, or left by a first start that died before the first migration, with
-/// nothing but the table that says which of them were made.
+/// Whether the file is one of ours, or about to become one: empty, or left by a first start that died before the first
+/// migration, with nothing but the table that says which of them were made.
 async fn is_ours(connection: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
     let id: i64 = sqlx::query_scalar("PRAGMA application_id")
         .fetch_one(&mut *connection)

@@ -1,9 +1,10 @@
 //! How bodies and answers are stored: the same text in half the bytes, because every page that a commit fills is written twice,
 //! and every decision is kept for years.
 //!
-//! What they are full of is known: names of members, digests, ids, times, hashes in base64. Each of these is a token, a byte that no
-//! JSON text contains (below 0x20) and what it needs behind it; everything else stands as it is. An answer repeats much of the body of
-//! its entry and all that the entry's row says, so what is in there is named by its place ([`Known`]).
+//! What they are full of is known: names of members, digests, ids, times, hashes in base64. Each of these is a token, a
+//! byte that no JSON text contains (below 0x20) and what it needs behind it; everything else stands as it is. An answer
+//! repeats much of the body of its entry and all that the entry's row says, so what is in there is named by its place
+//! ([`Known`]).
 //!
 //! - byte 0: [`VERBATIM`] and the text follows; [`TOKENS`] and tokens follow; anything else is the first byte of a text that was
 //!   stored before there was this.
@@ -142,8 +143,8 @@ impl<'t> Known<'t> {
     }
 }
 
-/// Whether a byte of a text would be taken for a token. To look at all of them, many at once, is faster than to stop at the first:
-/// there hardly ever is one.
+/// Whether a byte of a text would be taken for a token. To look at all of them, many at once, is faster than to stop at
+/// the first: there hardly ever is one.
 fn is_verbatim(text: &[u8]) -> bool {
     text.iter().copied().fold(u8::MAX, u8::min) < 0x20
 }

@@ -1,18 +1,19 @@
 //! Which entry answered a request: an index that commits only append to.
 //!
-//! Request ids come in no order. An index in the order of their keys would take a page of its own from every one of them, and a commit
-//! would write several times the bytes of its rows (measured; docs/decisions/0036-requests-in-runs.md). So a decision's row has the
-//! [`RequestDigest`] of its request, and what leads from there to the entry is kept as a log-structured merge tree:
+//! Request ids come in no order. An index in the order of their keys would take a page of its own from every one of
+//! them, and a commit would write several times the bytes of its rows (measured;
+//! docs/decisions/0036-requests-in-runs.md). So a decision's row has the [`RequestDigest`] of its request, and what
+//! leads from there to the entry is kept as a log-structured merge tree:
 //!
 //! - the latest are in memory, and are read from the rows of decisions when the database is opened;
-//! - [`RECENT_MAX`] of them become a [`Run`] in the order of their keys, and [`FAN_OUT`] runs of a level one of the next, behind the
-//!   commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
-//! - a [`filter`] says for nearly every request that is new that a run does not have it, from memory or, for a large run, from a file
-//!   (docs/decisions/0058-filters-of-large-runs-in-files.md): most commits read no page.
+//! - [`RECENT_MAX`] of them become a [`Run`] in the order of their keys, and [`FAN_OUT`] runs of a level one of the
+//!   next, behind the commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
+//! - a [`filter`] says for nearly every request that is new that a run does not have it, from memory or, for a large
+//!   run, from a file (docs/decisions/0058-filters-of-large-runs-in-files.md): most commits read no page.
 //!
-//! Exactness: whoever has the writer's turn sees every request that was committed, because nobody else writes. A slot that is found is
-//! only a hint; the decision's row says whether it was this request. What is forgotten with an erasure is gone from its page in the same
-//! commit.
+//! Exactness: whoever has the writer's turn sees every request that was committed, because nobody else writes. A slot
+//! that is found is only a hint; the decision's row says whether it was this request. What is forgotten with an erasure
+//! is gone from its page in the same commit.
 
 mod convert;
 mod filter;
@@ -44,8 +45,8 @@ use upkeep::Ticket;
 pub(crate) const RECENT_MAX: usize = 8_192;
 /// Runs of a level that become one of the next.
 pub(crate) const FAN_OUT: usize = 8;
-/// The level from which the filter of a run is in a file: that of four million requests, so that at most seven of half a million and what
-/// is below them take memory, which is six megabytes.
+/// The level from which the filter of a run is in a file: that of four million requests, so that at most seven of half
+/// a million and what is below them take memory, which is six megabytes.
 pub(crate) const FILES_FROM_LEVEL: i64 = 3;
 /// Entries, of any kind, after which what is in memory becomes a run although it is small: so many are read when the database is
 /// opened.

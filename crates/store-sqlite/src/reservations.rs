@@ -1,7 +1,7 @@
 //! Reservations: written in the commit of the entry that moves them, read by id, in lists, and by what should have ended.
 //!
-//! A row is short, because each ask with an estimate writes one and rows of many are what fills pages: what has a column stands there
-//! only, and `value` is the [`Rest`] without names.
+//! A row is short, because each ask with an estimate writes one and rows of many are what fills pages: what has a
+//! column stands there only, and `value` is the [`Rest`] without names.
 
 use crate::commit::{NotWritten, Transaction};
 use crate::decode::{BEYOND_IDS, Place};
@@ -24,8 +24,8 @@ const PUT: &str = "INSERT INTO reservations (tenant_no, id, agent, status, expir
 /// What commits do here.
 pub(crate) const STATEMENTS: [&str; 1] = [PUT];
 
-/// What has no column: unit, amount, budgets, tool, run, decision, charge, and when it was made in milliseconds since 1970. A JSON
-/// array of these; versions before wrote the whole reservation as an object.
+/// What has no column: unit, amount, budgets, tool, run, decision, charge, and when it was made in milliseconds
+/// since 1970. A JSON array of these; versions before wrote the whole reservation as an object.
 type Rest<'r> = (
     Cow<'r, Unit>,
     Amount,
@@ -419,8 +419,9 @@ async fn held(
     rows.into_iter().map(ReservationColumns::decode).collect()
 }
 
-/// Those of all tenants but these that are held and should have ended, in the order in which they should have. Those of each tenant come from the index
-/// in this order, so SQLite leaves a tenant at the first that is too late to be among so many.
+/// Those of all tenants but these that are held and should have ended, in the order in which they should have. Those of
+/// each tenant come from the index in this order, so SQLite leaves a tenant at the first that is too late to be among
+/// so many.
 pub(crate) async fn overdue(
     executor: impl SqliteExecutor<'_>,
     except: &[TenantId],

@@ -1,8 +1,9 @@
 //! Searching decisions: from the newest backwards, a stretch of the ledger at a time.
 //!
-//! No index of this file serves these filters, because every index is paid for by every commit; `index` is another file. A stretch is
-//! one short statement, so a search that finds little neither holds up the checkpoints with an old read transaction nor one of the readers
-//! for long; the time limit of all reads ends one that would go through millions.
+//! No index of this file serves these filters, because every index is paid for by every commit; `index` is another
+//! file. A stretch is one short statement, so a search that finds little neither holds up the checkpoints with an old
+//! read transaction nor one of the readers for long; the time limit of all reads ends one that would go through
+//! millions.
 
 use crate::decode::Place;
 use crate::records::DecisionColumns;

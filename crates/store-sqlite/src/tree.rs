@@ -1,8 +1,9 @@
 //! Completes ledgers that were written before their trees were kept: what each entry adds to the tree, and its edge.
 //!
-//! A ledger is completed a part at a time, because each of its rows is rewritten and the write-ahead log has to start over in between.
-//! It has no edge until its last part is written, so whatever interrupts it, the next start reads it from its beginning again, and
-//! writes what is not there yet. An entry that is not what was hashed ends it: a tree over what somebody changed would vouch for it.
+//! A ledger is completed a part at a time, because each of its rows is rewritten and the write-ahead log has to start
+//! over in between. It has no edge until its last part is written, so whatever interrupts it, the next start reads it
+//! from its beginning again, and writes what is not there yet. An entry that is not what was hashed ends it: a tree
+//! over what somebody changed would vouch for it.
 
 use crate::{checkpoint, entry, packed};
 use ledger::{Head, NewEntry, Tip};
@@ -67,7 +68,8 @@ impl Incomplete {
             let done = self.part(&mut tip, connection).await;
             let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
             let ended = sqlx::raw_sql(end).execute(&mut *connection).await;
-            // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and ROLLBACK fails.
+            // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and
+            // ROLLBACK fails.
             done?;
             ended?;
         }

@@ -1,8 +1,8 @@
 //! Who writes, one at a time: the connections that do, and what memory knows of what stands in the database.
 //!
-//! Whoever holds the writer has the turn. Its connections are taken out of it for the time of a transaction and put back only when the
-//! transaction has ended cleanly, so whatever goes wrong in between, a half-done transaction is never found by the next commit: it
-//! finds no connections and opens new ones.
+//! Whoever holds the writer has the turn. Its connections are taken out of it for the time of a transaction and put
+//! back only when the transaction has ended cleanly, so whatever goes wrong in between, a half-done transaction is
+//! never found by the next commit: it finds no connections and opens new ones.
 
 use crate::Bounds;
 use crate::checkpoint::{self, Progress};
@@ -191,8 +191,8 @@ impl Writer {
         }
     }
 
-    /// What to tell of a commit that failed. Where memory may be wrong the connections are given up, and what comes next reads everything
-    /// anew.
+    /// What to tell of a commit that failed. Where memory may be wrong the connections are given up, and what comes
+    /// next reads everything anew.
     async fn after_failed_commit(&mut self, connections: Connections, failure: Failure) -> CommitError {
         let error = match failure {
             Failure::AtCommit(error) => {
@@ -240,8 +240,8 @@ impl Writer {
         &mut self.requests
     }
 
-    /// Writes a step of what is done for the index of requests behind the commits, on this thread. Whoever calls it has a connection, and
-    /// then takes what was written into memory. After a failure memory is read anew.
+    /// Writes a step of what is done for the index of requests behind the commits, on this thread. Whoever calls it has
+    /// a connection, and then takes what was written into memory. After a failure memory is read anew.
     pub(crate) fn step(&mut self, step: &Step) -> Result<(), NotWritten> {
         let connections = self.connections.take().ok_or(NotWritten::NotReady)?;
         commit::upkeep_step(&connections.commits, |transaction| step.write(transaction))?;
@@ -249,8 +249,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Moves all of the write-ahead log into the database, so that the next commit starts it over, on this thread. Whoever calls it has a
-    /// connection.
+    /// Moves all of the write-ahead log into the database, so that the next commit starts it over, on this thread.
+    /// Whoever calls it has a connection.
     pub(crate) fn restart_log(&self) -> Result<Progress, NotWritten> {
         let connections = self.connections.as_ref().ok_or(NotWritten::NotReady)?;
         Ok(checkpoint::restart(&connections.commits)?)
@@ -272,8 +272,8 @@ impl Writer {
         Connections::of(&self.database, connection)
     }
 
-    /// Reads the integer key of every tenant, and where it stands. The time is that of its last entry, which the chain covers: nothing covers
-    /// the one beside the head, and an entry that is added has to be as late for ever.
+    /// Reads the integer key of every tenant, and where it stands. The time is that of its last entry, which the chain
+    /// covers: nothing covers the one beside the head, and an entry that is added has to be as late for ever.
     async fn read_state(&mut self, connection: &mut SqliteConnection) -> Result<(), sqlx::Error> {
         let rows = sqlx::query!(
             r#"SELECT

@@ -23,9 +23,9 @@ pub trait Approvals: Send + Sync {
     /// One approval.
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError>;
 
-    /// Approvals that match a filter, newest first, with an id below `before` where given, at most `limit`, and none behind the one
-    /// with which their rows come to [`BYTES_AT_ONCE`](crate::BYTES_AT_ONCE). Where those for one agent are looked for, they are
-    /// looked for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX).
+    /// Approvals that match a filter, newest first, with an id below `before` where given, at most `limit`, and none
+    /// behind the one with which their rows come to [`BYTES_AT_ONCE`](crate::BYTES_AT_ONCE). Where those for one agent
+    /// are looked for, they are looked for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX).
     async fn approvals(
         &self,
         tenant: TenantId,
@@ -34,8 +34,8 @@ pub trait Approvals: Send + Sync {
         limit: u32,
     ) -> Result<Part<Approval, ApprovalId>, StoreError>;
 
-    /// Approvals of all tenants but these that were still open at `now` and should not be, at most `limit`: those whose time was over
-    /// first, in this order.
+    /// Approvals of all tenants but these that were still open at `now` and should not be, at most `limit`: those whose
+    /// time was over first, in this order.
     async fn overdue_approvals(
         &self,
         except: &[TenantId],

@@ -119,7 +119,8 @@ pub struct ContentRow {
     pub bytes: bytes::Bytes,
 }
 
-/// A body that is erased, with everything that tells what it told: the row of its decision and its receipt, and what is named here.
+/// A body that is erased, with everything that tells what it told: the row of its decision and its receipt, and what is
+/// named here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ErasureRow {
     /// The tenant.
@@ -212,8 +213,8 @@ impl Batch {
     }
 
     /// Whether the batch hangs together: the entries of each tenant lead from the head it advances from to the one it
-    /// advances to, at least one of them, and every other row has its entry among them, but for answers to what was so already. Every
-    /// backend checks before it writes.
+    /// advances to, at least one of them, and every other row has its entry among them, but for answers to what was so
+    /// already. Every backend checks before it writes.
     pub fn check(&self) -> Result<(), MalformedBatch> {
         let mut heads: Vec<(&Advance, Head)> = Vec::with_capacity(self.advances.len());
         for advance in &self.advances {

@@ -62,15 +62,16 @@ pub trait Buckets: Send + Sync {
     /// the most. A bucket that was never asked for is full. Another size than before counts from now on.
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError>;
 
-    /// How many tokens are in a bucket of this size: what a lease would find. Nothing is written. A bucket that was never asked for is full.
+    /// How many tokens are in a bucket of this size: what a lease would find. Nothing is written. A bucket that was
+    /// never asked for is full.
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError>;
 
     /// Puts tokens back that were lent and not used. What does not fit is lost.
     async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError>;
 
-    /// Forgets buckets that are full again, which changes nothing about them, and returns how many: at most as many as can be
-    /// forgotten in a moment. No more are looked at than takes a moment, too: the next call goes on there, and begins anew behind the
-    /// last of all buckets.
+    /// Forgets buckets that are full again, which changes nothing about them, and returns how many: at most as many as
+    /// can be forgotten in a moment. No more are looked at than takes a moment, too: the next call goes on there, and
+    /// begins anew behind the last of all buckets.
     async fn forget_full(&self) -> Result<u64, StoreError>;
 }
 

@@ -18,8 +18,8 @@ pub struct BudgetRows {
     pub reservations: Vec<(TenantId, Reservation)>,
     /// Which run started which. What is known of a run already is left as it is.
     pub links: Vec<(TenantId, RunLink)>,
-    /// Answers that are given again to whoever repeats the request. What was so already moves nothing, so an answer may be of a tenant that
-    /// the batch does not advance.
+    /// Answers that are given again to whoever repeats the request. What was so already moves nothing, so an answer may
+    /// be of a tenant that the batch does not advance.
     pub replies: Vec<ReplyRow>,
 }
 
@@ -41,7 +41,8 @@ impl BudgetRows {
     }
 }
 
-/// By what a budget is looked for: what stands beside it in its row. It is what the budget says of itself, unless somebody has changed it.
+/// By what a budget is looked for: what stands beside it in its row. It is what the budget says of itself, unless
+/// somebody has changed it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BudgetPlace {
     /// Which budget.
@@ -181,8 +182,8 @@ pub struct ReservationFilter {
 /// `None`, or missing.
 #[async_trait]
 pub trait Budgets: Send + Sync {
-    /// These budgets with what they hold beyond its time, in no particular order. Both are of one moment: who read the one after the
-    /// other would see a reservation in neither or in both that ended in between.
+    /// These budgets with what they hold beyond its time, in no particular order. Both are of one moment: who read the
+    /// one after the other would see a reservation in neither or in both that ended in between.
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError>;
 
     /// Budgets that match a filter, newest first, with an id below `before` where given, at most `limit`.
@@ -228,8 +229,8 @@ pub trait Budgets: Send + Sync {
         limit: u32,
     ) -> Result<Vec<ReplyRow>, StoreError>;
 
-    /// Forgets answers that were given before this, the oldest first, some at a time; how many it were. It holds up a commit for no
-    /// longer than a small batch does. Who repeats such a request makes a new one.
+    /// Forgets answers that were given before this, the oldest first, some at a time; how many it were. It holds up a
+    /// commit for no longer than a small batch does. Who repeats such a request makes a new one.
     async fn forget_replies(&self, before: Timestamp) -> Result<u64, StoreError>;
 
     /// How many budgets of a tenant are not closed.
@@ -242,9 +243,10 @@ pub trait Budgets: Send + Sync {
         id: ReservationId,
     ) -> Result<Option<Reservation>, StoreError>;
 
-    /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`. Where those of an agent
-    /// or with a status are looked for, they are looked for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX). If no more than
-    /// so many are active, the active ones are found wherever they are.
+    /// Reservations that match a filter, newest first, with an id below `before` where given, at most `limit`. Where
+    /// those of an agent or with a status are looked for, they are looked for among the next
+    /// [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX). If no more than so many are active, the active ones are found wherever
+    /// they are.
     async fn list_reservations(
         &self,
         tenant: TenantId,
@@ -253,8 +255,8 @@ pub trait Budgets: Send + Sync {
         limit: u32,
     ) -> Result<Part<Reservation, ReservationId>, StoreError>;
 
-    /// Reservations of all tenants but these that are active and whose time was over by `ended_by`, at most `limit`: those whose time
-    /// was over first, in this order.
+    /// Reservations of all tenants but these that are active and whose time was over by `ended_by`, at most `limit`:
+    /// those whose time was over first, in this order.
     async fn overdue_reservations(
         &self,
         except: &[TenantId],

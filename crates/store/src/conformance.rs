@@ -51,7 +51,8 @@ pub async fn commit(store: &dyn Store, batch: &Batch) {
         .expect("a batch that hangs together is written");
 }
 
-/// What becomes of a batch whose writing is tried again where the machine stood still. What is refused at once is not tried again.
+/// What becomes of a batch whose writing is tried again where the machine stood still. What is refused at once is not
+/// tried again.
 pub async fn settle<F>(mut write: impl FnMut() -> F) -> Result<(), CommitError>
 where
     F: Future<Output = Result<(), CommitError>>,
@@ -68,8 +69,9 @@ where
     }
 }
 
-/// Whether a batch may not have been written because the machine stood still for longer than a turn may last or is waited for: that is
-/// neither because two waited for each other, nor because one did not see what the other had written.
+/// Whether a batch may not have been written because the machine stood still for longer than a turn may last or is
+/// waited for: that is neither because two waited for each other, nor because one did not see what the other had
+/// written.
 pub fn stood_still(error: &CommitError) -> bool {
     let text = causes(error);
     let is_ours = text.contains("deadlock") || text.contains("serialize");

@@ -217,7 +217,8 @@ impl Plan {
         self.faults.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is to become of a commit. One that writes nothing only asks whether the ledger can be written, and was not planned for.
+    /// What is to become of a commit. One that writes nothing only asks whether the ledger can be written, and was not
+    /// planned for.
     fn next(&self, batch: &Batch) -> Fault {
         if writes_nothing(batch) {
             return Fault::Pass;

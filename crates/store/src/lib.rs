@@ -114,23 +114,24 @@ pub enum ChangedNoun {
 
 /// What the snapshot is loaded from, and how it is kept up to date.
 ///
-/// Consistency: what [`load`](Self::load) and [`changes`](Self::changes) return is the state after some commit, whole, for all tenants alike.
-/// Durability: it reads nothing that a crash could take back. Concurrency: any number of calls at once.
-/// Errors: all are [`StoreError`]; none changes anything.
+/// Consistency: what [`load`](Self::load) and [`changes`](Self::changes) return is the state after some commit, whole,
+/// for all tenants alike. Durability: it reads nothing that a crash could take back. Concurrency: any number of calls
+/// at once. Errors: all are [`StoreError`]; none changes anything.
 #[async_trait]
 pub trait Directories: Send + Sync {
     /// Tenants with where they stand and their nouns: those named, as far as they exist, or all.
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError>;
 
-    /// What has changed of these tenants since the revisions at which they are known. A tenant is left out where the store does not remember all of
-    /// it, and one that it does not have: whoever follows has to [`load`](Self::load) those.
+    /// What has changed of these tenants since the revisions at which they are known. A tenant is left out where the
+    /// store does not remember all of it, and one that it does not have: whoever follows has to [`load`](Self::load)
+    /// those.
     async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError>;
 
     /// The revision of every tenant: what tells which of them have moved.
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
 
-    /// Which database answers, as a text to compare: it stays the same as long as nothing takes its place, such as a standby or a backup. It may change
-    /// without that, as when the server starts again.
+    /// Which database answers, as a text to compare: it stays the same as long as nothing takes its place, such as a
+    /// standby or a backup. It may change without that, as when the server starts again.
     async fn incarnation(&self) -> Result<String, StoreError>;
 
     /// Whether other programs write to the same database, so that revisions move without anybody here.
@@ -218,7 +219,8 @@ pub trait Turn: Send {
         wanted: &WantedReservations,
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError>;
 
-    /// For each of these tenants, the earliest end, later than `after`, of a reservation that it holds. A tenant without one is missing.
+    /// For each of these tenants, the earliest end, later than `after`, of a reservation that it holds. A tenant
+    /// without one is missing.
     async fn find_first_ends(
         &mut self,
         tenants: &[TenantId],
@@ -244,10 +246,11 @@ pub trait Turn: Send {
 
 /// Reading back what was recorded.
 ///
-/// Consistency: each call sees the state after some commit, and never less than any commit that returned before the call.
-/// Concurrency: any number of calls at once, none of which holds up a commit. Bounds: every call that can find
-/// many has a limit, and none keeps a read transaction open between calls. One that reads bodies also ends behind the row with which
-/// they come to [`BYTES_AT_ONCE`]: there may be more, and [`is_used_up`] tells. Errors: [`StoreError`]; absence is `None`.
+/// Consistency: each call sees the state after some commit, and never less than any commit that returned before the
+/// call. Concurrency: any number of calls at once, none of which holds up a commit. Bounds: every call that can find
+/// many has a limit, and none keeps a read transaction open between calls. One that reads bodies also ends behind the
+/// row with which they come to [`BYTES_AT_ONCE`]: there may be more, and [`is_used_up`] tells. Errors: [`StoreError`];
+/// absence is `None`.
 #[async_trait]
 pub trait Records: Send + Sync {
     /// Where a tenant's chain ends, as the last commit wrote it down beside the chain; [`Head::GENESIS`] if there is no
@@ -258,8 +261,8 @@ pub trait Records: Send + Sync {
     /// tenant.
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError>;
 
-    /// What a verifier compares where it has come to the end of a tenant's ledger; none if there is no such tenant. Somebody may have
-    /// written to it meanwhile: this is the end that it has now.
+    /// What a verifier compares where it has come to the end of a tenant's ledger; none if there is no such tenant.
+    /// Somebody may have written to it meanwhile: this is the end that it has now.
     async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError>;
 
     /// Entries of a tenant's chain from `from_seq` on, in order, at most `limit`.
@@ -270,7 +273,8 @@ pub trait Records: Send + Sync {
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError>;
 
-    /// The heads that these chains had when these entries were their last, in no particular order. An entry that is not there is missing.
+    /// The heads that these chains had when these entries were their last, in no particular order. An entry that is not
+    /// there is missing.
     async fn heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError>;
 
     /// What these entries add to the tree of a tenant's ledger, in no particular order. An entry that is not there is missing.
@@ -300,8 +304,8 @@ pub trait Records: Send + Sync {
     /// The exact bytes that were handed to the caller.
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError>;
 
-    /// What was answered to a request that was recorded before. However many ask for that at once, a commit waits for one of them at most,
-    /// which is why it is not asked in a turn of its own.
+    /// What was answered to a request that was recorded before. However many ask for that at once, a commit waits for
+    /// one of them at most, which is why it is not asked in a turn of its own.
     async fn answered_request(&self, key: &RequestKey) -> Result<Option<FoundRequest>, StoreError>;
 
     /// Those of the contents with these digests that were written, in no particular order.
@@ -342,11 +346,13 @@ pub trait Store:
     /// priority is that of the threads that its connections need. Closing the store closes it too. Errors: as of the store.
     fn background(&self) -> Arc<dyn Store>;
 
-    /// How many reads are done at once for those who wait for them. What is asked for beyond that waits for one of them, and not for ever.
+    /// How many reads are done at once for those who wait for them. What is asked for beyond that waits for one of
+    /// them, and not for ever.
     fn readers(&self) -> usize;
 
-    /// Fails from the moment on at which the store has noticed that what is committed to it would not be found again: its files were deleted or
-    /// replaced, say, or could not be synced. It does not wait for the database, and does not end before the process.
+    /// Fails from the moment on at which the store has noticed that what is committed to it would not be found again:
+    /// its files were deleted or replaced, say, or could not be synced. It does not wait for the database, and does not
+    /// end before the process.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Lists in parts: whoever looks for little among much gets what a short look finds, and where to go on.
 
-/// Rows that one call looks at where no index leads to those that are wanted: a few milliseconds. Somebody else's decision may be waiting
-/// for the connection.
+/// Rows that one call looks at where no index leads to those that are wanted: a few milliseconds. Somebody else's
+/// decision may be waiting for the connection.
 pub const LOOKED_AT_MAX: u32 = 2_000;
 
 /// Bytes of bodies that one call reads: those of some thousand ordinary decisions, and of a few large ones.
@@ -45,8 +45,8 @@ pub fn is_used_up<T: Bulk>(rows: &[T]) -> bool {
 pub struct Part<T, Id> {
     /// What was found, in the order of the list.
     pub found: Vec<T>,
-    /// The id behind which the list goes on; none where it was looked at to its end. What was found can be less than was asked for, or
-    /// nothing, although it goes on.
+    /// The id behind which the list goes on; none where it was looked at to its end. What was found can be less than
+    /// was asked for, or nothing, although it goes on.
     pub next: Option<Id>,
 }
 

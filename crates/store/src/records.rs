@@ -73,8 +73,8 @@ pub struct Recorded {
     pub receipt: Option<Vec<u8>>,
 }
 
-/// Where a tenant's ledger ends, with what is stored where no commit can have put it, as it was at one moment. Nothing about it has been
-/// verified.
+/// Where a tenant's ledger ends, with what is stored where no commit can have put it, as it was at one moment. Nothing
+/// about it has been verified.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Ending {
     /// Where the chain ends, as the last commit wrote it down beside the chain.

@@ -26,8 +26,8 @@ pub struct IndexedBlock {
     pub token: i64,
 }
 
-/// No claim lasts longer than this: one that still holds for more was made while a clock was ahead. Claims are made for two minutes at most; the
-/// rest is for clocks that differ.
+/// No claim lasts longer than this: one that still holds for more was made while a clock was ahead. Claims are made for
+/// two minutes at most; the rest is for clocks that differ.
 const CLAIM_MILLIS_MAX: i64 = 60 * 60 * 1_000;
 
 /// The right to put a block into the index.
@@ -44,8 +44,8 @@ pub struct BlockClaim {
 }
 
 impl BlockClaim {
-    /// Until when another claim to the block can hold. One that ends later counts as one that has ended: a clock was ahead when it was made,
-    /// and nobody would get the block until that time.
+    /// Until when another claim to the block can hold. One that ends later counts as one that has ended: a clock was
+    /// ahead when it was made, and nobody would get the block until that time.
     pub const fn believed_until(&self) -> Timestamp {
         self.now.plus_millis(CLAIM_MILLIS_MAX)
     }
@@ -53,10 +53,10 @@ impl BlockClaim {
 
 /// A search index: made from what was recorded, in blocks of entries, and made again if it is gone.
 ///
-/// Consistency: a block is in the index whole or not at all, and only as it was put by whoever still had the claim to it. It
-/// says nothing about blocks that are not in it. Durability: none is promised. An index that was lost or damaged is empty. It is no
-/// part of a commit and holds up none. Concurrency: any number of calls at once; of several that claim a block, in this program
-/// or another, one gets it. Errors: [`StoreError`]; whoever searches can do without.
+/// Consistency: a block is in the index whole or not at all, and only as it was put by whoever still had the claim to
+/// it. It says nothing about blocks that are not in it. Durability: none is promised. An index that was lost or damaged
+/// is empty. It is no part of a commit and holds up none. Concurrency: any number of calls at once; of several that
+/// claim a block, in this program or another, one gets it. Errors: [`StoreError`]; whoever searches can do without.
 #[async_trait]
 pub trait SearchIndex: Send + Sync {
     /// The blocks of a range that are in the index, in order.

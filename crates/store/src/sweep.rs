@@ -1,5 +1,5 @@
-//! Sweeps: looking through all rows of a table for those that may go, some at a time, because others wait for whoever does. What may
-//! go, and how it is deleted, is for a backend to know.
+//! Sweeps: looking through all rows of a table for those that may go, some at a time, because others wait for whoever
+//! does. What may go, and how it is deleted, is for a backend to know.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -11,7 +11,8 @@ const BEGUN_MAX: u32 = 2;
 /// For how long a brief round goes on. With a second between rounds, whoever waits for it does so a twentieth of the time.
 const BRIEF: Duration = Duration::from_millis(50);
 
-/// A sweep over rows in the order of their keys. How far it has come is in memory only: after a restart it begins with the first row.
+/// A sweep over rows in the order of their keys. How far it has come is in memory only: after a restart it begins with
+/// the first row.
 #[derive(Debug, Default)]
 pub struct Sweep<Key> {
     /// Where the next round begins. Locked to be read or to be written only.
@@ -35,8 +36,8 @@ pub struct Swept {
     pub is_through: bool,
 }
 
-/// A round of a sweep. A round that is dropped before its end, as when a statement fails, is repeated from the same row once; if that fails
-/// too, the sweep begins again with the first row, so that one unreadable row cannot stop it.
+/// A round of a sweep. A round that is dropped before its end, as when a statement fails, is repeated from the same row
+/// once; if that fails too, the sweep begins again with the first row, so that one unreadable row cannot stop it.
 #[derive(Debug)]
 pub struct SweepRound<'sweep, Key> {
     sweep: &'sweep Sweep<Key>,
@@ -78,8 +79,8 @@ impl<Key: Clone + Default> Sweep<Key> {
 }
 
 impl<Key: Clone + Default> SweepRound<'_, Key> {
-    /// Behind which row to look now; none if this round has looked at enough, or at the last row. It looks once, however short its time is:
-    /// otherwise rounds on a slow machine would come to nothing.
+    /// Behind which row to look now; none if this round has looked at enough, or at the last row. It looks once,
+    /// however short its time is: otherwise rounds on a slow machine would come to nothing.
     pub fn behind(&self) -> Option<Key> {
         let goes_on = self.looks == 0 || (self.looks < LOOKS_MAX && !self.is_over());
         self.behind.clone().filter(|_| goes_on)
@@ -96,8 +97,8 @@ impl<Key: Clone + Default> SweepRound<'_, Key> {
         self.looks += 1;
     }
 
-    /// Ends it, after so many rows have gone. The next one goes on behind the row that was looked at last, or with the first row if there was none
-    /// behind.
+    /// Ends it, after so many rows have gone. The next one goes on behind the row that was looked at last, or with the
+    /// first row if there was none behind.
     pub fn end(self, gone: u64) -> Swept {
         let is_through = self.behind.is_none();
         *self.sweep.lock() = Reached {

@@ -48,8 +48,9 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PublicKey, KeyError> {
     of_members(&members)
 }
 
-/// The key with these members, which come to be registered. Earlier versions took the private key of a type that they did not know for
-/// one that is for others, and numbers that are no key for one, and what they have registered is read all the same.
+/// The key with these members, which come to be registered. Earlier versions took the private key of a type that they
+/// did not know for one that is for others, and numbers that are no key for one, and what they have registered is read
+/// all the same.
 pub(crate) fn of_new_members(members: &Map<String, Value>) -> Result<PublicKey, KeyError> {
     if members.contains_key(SECRET_OF_AKP) {
         return Err(KeyError::Secret(SECRET_OF_AKP));

@@ -1,7 +1,7 @@
 //! The keys of an issuer (RFC 7517, section 5): parsed once when they are registered, and looked up by the token's `kid`.
 //!
-//! Rotation needs nothing but both keys in the set: tokens name the one that they are signed with, or none, and then the keys have no names
-//! either.
+//! Rotation needs nothing but both keys in the set: tokens name the one that they are signed with, or none, and then
+//! the keys have no names either.
 
 use serde_json::{Map, Value};
 use std::collections::BTreeSet;
@@ -65,13 +65,14 @@ pub struct KeySet {
 }
 
 impl KeySet {
-    /// The keys in a JWKS that comes to be registered. Keys for something else are left out, as the specification has it; a key that is
-    /// wrong, or a secret, makes the set wrong.
+    /// The keys in a JWKS that comes to be registered. Keys for something else are left out, as the specification has
+    /// it; a key that is wrong, or a secret, makes the set wrong.
     pub fn parse_new(bytes: &[u8]) -> Result<Self, KeySetError> {
         Self::parse_by(bytes, jwk::of_new_members)
     }
 
-    /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets, nor all that is no key.
+    /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets, nor all
+    /// that is no key.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
         Self::parse_by(bytes, jwk::of_members)
     }

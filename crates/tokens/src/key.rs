@@ -10,8 +10,8 @@ use crate::jwk::{self, KeyError};
 
 /// The largest exponent by which the library verifies. Nearly everybody's is 65,537.
 const RSA_EXPONENT_MAX: u64 = (1 << 33) - 1;
-/// The `y` of every point of Ed25519 of which eight make nothing, in each way in which it can be written: 0, 1 and −1, the first two also with
-/// the prime added, and those of order eight.
+/// The `y` of every point of Ed25519 of which eight make nothing, in each way in which it can be written: 0, 1 and −1,
+/// the first two also with the prime added, and those of order eight.
 const SMALL_ORDER: [[u8; 32]; 7] = [
     written(0, 0, 0),
     written(1, 0, 0),
@@ -105,8 +105,8 @@ impl PublicKey {
         }
     }
 
-    /// Refuses what is no key, because nobody can sign for it or everybody can. Whether an Ed25519 key is on its curve only shows when it
-    /// is used.
+    /// Refuses what is no key, because nobody can sign for it or everybody can. Whether an Ed25519 key is on its curve
+    /// only shows when it is used.
     pub(crate) fn check(&self) -> Result<(), KeyError> {
         let wrong = |member, fault| Err(KeyError::Member { member, fault });
         match &self.0 {

@@ -1,8 +1,8 @@
 //! Requests that their sender has signed (HTTP Message Signatures, RFC 9421), by Ed25519.
 //!
-//! A signature covers what its sender names, so it is worth what it covers: method, target, body and credential, and the headers that
-//! decide what is done, at a time, once. One that leaves any of it out is refused. Whether a nonce was seen before is for the caller to remember, until
-//! [`SignedRequest::forgotten_at`].
+//! A signature covers what its sender names, so it is worth what it covers: method, target, body and credential, and
+//! the headers that decide what is done, at a time, once. One that leaves any of it out is refused. Whether a nonce was
+//! seen before is for the caller to remember, until [`SignedRequest::forgotten_at`].
 
 mod base;
 mod digest;
@@ -20,8 +20,8 @@ use base::Component;
 pub const SIGNATURE_AGE_SECONDS_MAX: i64 = 300;
 /// How far the clocks of sender and receiver may differ, in seconds.
 pub const SIGNATURE_LEEWAY_SECONDS: i64 = crate::token::LEEWAY_SECONDS;
-/// Headers that decide what is done, or how often. A signature has to cover each of these that the request has; otherwise a proxy could add or
-/// remove one unnoticed.
+/// Headers that decide what is done, or how often. A signature has to cover each of these that the request has;
+/// otherwise a proxy could add or remove one unnoticed.
 const DECIDING_HEADERS: [&str; 2] = ["countersign-tenant", "idempotency-key"];
 
 /// A request as its receiver got it.

@@ -15,7 +15,8 @@ use crate::key::PublicKey;
 pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// How far the clocks of issuer and verifier may differ, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
-/// With how many keys of a set a token is verified that names none: whoever shows one that nobody signed makes no more work than this.
+/// With how many keys of a set a token is verified that names none: whoever shows one that nobody signed makes no more
+/// work than this.
 pub const UNNAMED_KEYS_MAX: usize = 4;
 
 /// The values of `typ` that go with a purpose, beside none: a token that was made for something else is not one for this, whoever
@@ -114,7 +115,8 @@ pub enum TokenError {
 }
 
 impl TokenError {
-    /// Whether a registered key has signed the token with which [`UnverifiedToken::verify`] finds this wrong: it looks at the signature first.
+    /// Whether a registered key has signed the token with which [`UnverifiedToken::verify`] finds this wrong: it looks
+    /// at the signature first.
     pub const fn is_of_signed_token(&self) -> bool {
         match self {
             Self::TooLong(_)

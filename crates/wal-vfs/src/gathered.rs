@@ -1,14 +1,15 @@
 //! What was written to a log and is not in its file yet: one piece, because a log is written from front to back.
 //!
 //! A frame of the log is a header and a page, and a header says whether its frame ends a transaction
-//! (<https://www.sqlite.org/fileformat2.html#the_write_ahead_log>). Until then nobody but the connection that writes knows of the frames, so
-//! only it can tell that they are not in the file, and it looks through the same [`Gathered`].
+//! (<https://www.sqlite.org/fileformat2.html#the_write_ahead_log>). Until then nobody but the connection that writes
+//! knows of the frames, so only it can tell that they are not in the file, and it looks through the same [`Gathered`].
 
 /// The bytes of a frame's header, and of nothing else that is written to a log.
 const FRAME_HEADER_BYTES: usize = 24;
 /// Where a frame's header says how many pages the database has after the transaction that ends with it. 0 says that none does.
 const PAGES_AFTER: std::ops::Range<usize> = 4..8;
-/// The longest piece, in bytes: 31 frames with pages of 4 KiB. SQLite's VFS for Unix writes no more at once, and longer ones would save next to nothing.
+/// The longest piece, in bytes: 31 frames with pages of 4 KiB. SQLite's VFS for Unix writes no more at once, and longer
+/// ones would save next to nothing.
 const PIECE_MAX: usize = 0x1_ffff;
 
 /// Where pieces are written: the bytes, and where they begin.
@@ -30,8 +31,8 @@ pub(crate) struct Gathered {
 }
 
 impl Gathered {
-    /// Takes what is written at `begin`, and puts into the file what must be there: all that does not go on where this begins, and all of a
-    /// transaction that has ended.
+    /// Takes what is written at `begin`, and puts into the file what must be there: all that does not go on where this
+    /// begins, and all of a transaction that has ended.
     pub(crate) fn write<S: Sink>(&mut self, bytes: &[u8], begin: i64, sink: &mut S) -> Result<(), S::Error> {
         if bytes.len() == FRAME_HEADER_BYTES {
             self.is_at_end = bytes[PAGES_AFTER] != [0; 4];
@@ -47,8 +48,8 @@ impl Gathered {
         Ok(())
     }
 
-    /// Puts everything into the file. What cannot be put there is gone, as it is when a write fails that was not kept back: it belongs to a
-    /// transaction that has not ended, and whoever is told of the failure gives that up.
+    /// Puts everything into the file. What cannot be put there is gone, as it is when a write fails that was not kept
+    /// back: it belongs to a transaction that has not ended, and whoever is told of the failure gives that up.
     pub(crate) fn flush<S: Sink>(&mut self, sink: &mut S) -> Result<(), S::Error> {
         if self.bytes.is_empty() {
             return Ok(());
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(pieces.len(), log.disk.bytes.len().div_ceil(PIECE_MAX));
     }
 
-    /// Where sectors are larger than what a write may destroy, SQLite writes the last frame again until a sector is full, and syncs in between.
+    /// Where sectors are larger than what a write may destroy, SQLite writes the last frame again until a sector is
+    /// full, and syncs in between.
     #[test]
     fn the_end_of_a_transaction_is_written_however_it_is_divided() {
         let mut log = Log::default();

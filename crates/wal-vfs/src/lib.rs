@@ -1,19 +1,21 @@
 //! A VFS with which SQLite writes its write-ahead log in long pieces.
 //!
-//! SQLite writes each page of a commit to its log with two calls of the system, one for 24 bytes and one for the page. What a page costs there
-//! is mostly the calls: thirty pages in one take a seventh of the time (docs/decisions/0061-the-log-in-long-pieces.md). This VFS is SQLite's own for Unix,
-//! `unix`, but for that: the pages of a transaction are gathered in memory, and written before anybody can look for them in the file.
+//! SQLite writes each page of a commit to its log with two calls of the system, one for 24 bytes and one for the page.
+//! What a page costs there is mostly the calls: thirty pages in one take a seventh of the time
+//! (docs/decisions/0061-the-log-in-long-pieces.md). This VFS is SQLite's own for Unix, `unix`, but for that: the pages
+//! of a transaction are gathered in memory, and written before anybody can look for them in the file.
 //!
-//! What is gathered of a transaction that is rolled back would stay: SQLite tells no VFS of a rollback. Whoever else writes to the log then writes in
-//! the same place, and would lose it to what stayed. So a connection must write nothing of a transaction before it ends, and [`open`] sets it up
-//! that way.
+//! What is gathered of a transaction that is rolled back would stay: SQLite tells no VFS of a rollback. Whoever else
+//! writes to the log then writes in the same place, and would lose it to what stayed. So a connection must write
+//! nothing of a transaction before it ends, and [`open`] sets it up that way.
 //!
 //! - `gathered`: what is kept back, and when it is put into the file;
 //! - `wal_file`: a log that is open;
 //! - here: everything else, which is the VFS below.
 //!
-//! What SQLite requires of a VFS is said at <https://www.sqlite.org/c3ref/vfs.html> and <https://www.sqlite.org/c3ref/io_methods.html>. This is the only
-//! crate in which code may be `unsafe`: it is there so that no other one has to.
+//! What SQLite requires of a VFS is said at <https://www.sqlite.org/c3ref/vfs.html>
+//! and <https://www.sqlite.org/c3ref/io_methods.html>. This is the only crate in which code may be `unsafe`: it is
+//! there so that no other one has to.
 
 mod gathered;
 mod wal_file;
@@ -76,7 +78,8 @@ struct Vfs {
 fn register() -> Result<(), Unavailable> {
     // SAFETY: the name ends with a zero. SQLite makes itself ready first if it is not.
     let below = unsafe { ffi::sqlite3_vfs_find(BELOW.as_ptr()) };
-    // SAFETY: SQLite never takes its own VFSs away, and nothing in one is changed but the link to the next, which is not looked at.
+    // SAFETY: SQLite never takes its own VFSs away, and nothing in one is changed but the link to the next, which is
+    // not looked at.
     let Some(base) = (unsafe { below.as_ref() }) else {
         return Err(Unavailable::NotUnix);
     };

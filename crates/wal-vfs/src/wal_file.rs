@@ -139,7 +139,8 @@ macro_rules! flush_and_call_below {
     }};
 }
 
-// The methods. SQLite calls them with a log that was opened by `open` and is not closed, and with arguments that fit: that makes each of them safe.
+// The methods. SQLite calls them with a log that was opened by `open` and is not closed, and with arguments that fit:
+// that makes each of them safe.
 
 unsafe extern "C" fn write(
     file: *mut ffi::sqlite3_file,

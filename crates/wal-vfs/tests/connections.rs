@@ -165,7 +165,8 @@ fn a_transaction_that_does_not_fit_the_cache_is_not_in_the_log_before_it_ends() 
     assert!(is_intact(&reader));
 }
 
-/// Where all of a log is in the database, whoever writes next begins it anew: the transaction that is rolled back, and then another connection.
+/// Where all of a log is in the database, whoever writes next begins it anew: the transaction that is rolled back, and
+/// then another connection.
 #[test]
 fn what_was_rolled_back_is_never_written_over_what_others_commit() {
     for things in 1..40 {

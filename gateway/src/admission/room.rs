@@ -1,28 +1,29 @@
 //! The places for asks: how many there are, and whose.
 //!
-//! How many there are follows from how long asks take, from entering to being answered. While that is long, every tenth of a second takes
-//! places away, down to an eighth; while it is not, they come back. A burst finds all of them, and an overload that lasts finds few enough that those
-//! who are let in are answered soon, on a slow machine too.
+//! How many there are follows from how long asks take, from entering to being answered. While that is long, every tenth
+//! of a second takes places away, down to an eighth; while it is not, they come back. A burst finds all of them, and an
+//! overload that lasts finds few enough that those who are let in are answered soon, on a slow machine too.
 //!
-//! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer: one that floods
-//! the gateway has half of them, and whoever comes rarely finds one. Beside a flood few are left at some moments and many at others, and the flood is there
-//! first when they come back; so a tenant may also take them up to its part, whoever has the others
-//! (`docs/decisions/0057-a-part-for-sure.md`). Whoever asks for much more than its share and is refused often is *greedy*, and has an equal
-//! part and no more, of places that go sooner: already when asks of the others take longer than they need to (`docs/decisions/0064-an-equal-part-for-who-asks-for-more.md`).
+//! A tenant may take places as long as it has fewer than are left, like the lines of the queue before the sequencer:
+//! one that floods the gateway has half of them, and whoever comes rarely finds one. Beside a flood few are left at
+//! some moments and many at others, and the flood is there first when they come back; so a tenant may also take them up
+//! to its part, whoever has the others (`docs/decisions/0057-a-part-for-sure.md`). Whoever asks for much more than its
+//! share and is refused often is *greedy*, and has an equal part and no more, of places that go sooner: already when
+//! asks of the others take longer than they need to (`docs/decisions/0064-an-equal-part-for-who-asks-for-more.md`).
 
 use model::TenantId;
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-/// How long asks may take, on average, before places are taken away. The slowest take about twice the average.
-/// The places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and whoever comes beside it
-/// waits behind more of it.
+/// How long asks may take, on average, before places are taken away. The slowest take about twice the average. The
+/// places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and
+/// whoever comes beside it waits behind more of it.
 const TARGET: Duration = Duration::from_millis(12);
-/// How long asks of everybody else may take, on average, before places are taken from the greedy. The cores have a rest now and then if it is
-/// kept.
+/// How long asks of everybody else may take, on average, before places are taken from the greedy. The cores have a rest
+/// now and then if it is kept.
 const TARGET_BESIDE: Duration = Duration::from_millis(4);
-/// How many commits they may take, where those take longer than that: each ask waits for half of the one before its own, and for its own. With
-/// fewer places, a slow disk would do less and be no faster.
+/// How many commits they may take, where those take longer than that: each ask waits for half of the one before its
+/// own, and for its own. With fewer places, a slow disk would do less and be no faster.
 const TARGET_COMMITS: u32 = 2;
 /// Over which time the average is taken: some commits, on a slow disk too.
 const WINDOW: Duration = Duration::from_millis(100);
@@ -36,8 +37,8 @@ const BELIEVED: Duration = Duration::from_millis(250);
 const GOES: usize = 8;
 /// Which part comes back at the end of any other.
 const COMES: usize = 16;
-/// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every commit, and with fewer
-/// less would be answered.
+/// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every
+/// commit, and with fewer less would be answered.
 const STAYS: usize = 8;
 /// Which part of all places is always there for the greedy, who share it: 64 of 2,048.
 const STAYS_BESIDE: usize = 32;
@@ -45,8 +46,8 @@ const STAYS_BESIDE: usize = 32;
 const FEWEST: usize = 4;
 /// How many times an equal share of what is let in is much more than that. Bursts are less.
 const MUCH_MORE: usize = 2;
-/// How many times an equal part of the places a tenant has for sure. What it asks comes in bursts: with no more than an equal part it would be
-/// refused although it asks for less.
+/// How many times an equal part of the places a tenant has for sure. What it asks comes in bursts: with no more than an
+/// equal part it would be refused although it asks for less.
 const EQUAL_PARTS: usize = 2;
 
 /// The places, and who has them.
@@ -59,8 +60,8 @@ pub(super) struct Room {
     most: usize,
     /// Of how many the greedy have an equal part.
     limit_beside: usize,
-    /// How long commits took when they took least, in the last window in which anybody came: that is what the disk needs, and not what the
-    /// cores do besides.
+    /// How long commits took when they took least, in the last window in which anybody came: that is what the disk
+    /// needs, and not what the cores do besides.
     commit: Duration,
     window: Window,
     /// Tenants that flooded the gateway in the last window.
@@ -114,14 +115,16 @@ struct Asks {
 }
 
 impl Asks {
-    /// Whether many were refused, and at least as many as found a place. A tenant that asks for a little more than there is room for is no flood:
-    /// the lane for floods answers less than the whole gateway, so a tenant in it is refused more, and this one would never leave it
+    /// Whether many were refused, and at least as many as found a place. A tenant that asks for a little more than
+    /// there is room for is no flood: the lane for floods answers less than the whole gateway, so a tenant in it is
+    /// refused more, and this one would never leave it
     /// (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
     const fn are_a_flood(&self) -> bool {
         self.refused >= REFUSED_MANY && self.refused >= self.let_in
     }
 
-    /// Whether many were refused, and all of them are much more than a share. Who is refused although it keeps to its share is not kept at it.
+    /// Whether many were refused, and all of them are much more than a share. Who is refused although it keeps to its
+    /// share is not kept at it.
     const fn are_greedy(&self, share: usize) -> bool {
         self.refused >= REFUSED_MANY && self.let_in + self.refused >= MUCH_MORE * share
     }
@@ -187,8 +190,8 @@ impl Room {
         self.floods.contains(&tenant)
     }
 
-    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken, or one that did so or was greedy
-    /// in the last window.
+    /// Whether there may be a tenant that would get no place, or floods the gateway: one that had all that are taken,
+    /// or one that did so or was greedy in the last window.
     pub(super) fn is_under_pressure(&self) -> bool {
         self.taken >= self.left() || !self.floods.is_empty() || !self.greedy.is_empty()
     }
@@ -229,8 +232,8 @@ impl Room {
         }
     }
 
-    /// Gives the place back of an ask that nobody has looked at, as if it had taken none. It ends no window: where nothing is answered, one after the
-    /// other would bring places back.
+    /// Gives the place back of an ask that nobody has looked at, as if it had taken none. It ends no window: where
+    /// nothing is answered, one after the other would bring places back.
     pub(super) fn decline(&mut self, tenant: TenantId, since: Instant) {
         self.give_back(tenant);
         if since < self.window.began {
@@ -286,7 +289,8 @@ impl Room {
         self.greedy = tenants(&|asks| asks.are_greedy(share));
     }
 
-    /// Takes places away or brings some back, after a window in which asks took so long: all of them, and those of tenants that are not greedy.
+    /// Takes places away or brings some back, after a window in which asks took so long: all of them, and those of
+    /// tenants that are not greedy.
     fn move_limits(&mut self, took: Option<Duration>, took_others: Option<Duration>) {
         let commits = TARGET_COMMITS * self.commit;
         let is_long = took.is_some_and(|took| took > TARGET.max(commits));

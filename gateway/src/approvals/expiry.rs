@@ -16,8 +16,8 @@ const ROUNDS_MAX: usize = 300;
 const ROUNDS_MAX_UNDER_LOAD: usize = 60;
 
 impl Gateway {
-    /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown. Several gateways may
-    /// try; one entry comes of it. What does not work now is tried again later.
+    /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown.
+    /// Several gateways may try; one entry comes of it. What does not work now is tried again later.
     pub async fn expire_approvals(&self) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
             let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();

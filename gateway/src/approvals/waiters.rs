@@ -1,7 +1,7 @@
 //! Who waits for people, and is notified when an approval of the tenant may have changed, to look again then.
 //!
-//! They are notified of changes of this gateway. What others change is seen by looking now and then. Nothing rests on it: who is not
-//! notified is only slower.
+//! They are notified of changes of this gateway. What others change is seen by looking now and then. Nothing rests on
+//! it: who is not notified is only slower.
 
 use crate::locks::lock;
 use model::TenantId;

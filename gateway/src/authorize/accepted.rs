@@ -1,6 +1,7 @@
 //! A request of an agent, accepted and read: `POST /v1/decide`, a batch and the AuthZEN evaluations begin with it.
 //!
-//! `POST /v1/authorize` does not. Its ask often has its place from the door already, and its body is read only in the lane where it belongs.
+//! `POST /v1/authorize` does not. Its ask often has its place from the door already, and its body is read only in the
+//! lane where it belongs.
 
 use super::{Admitted, Received, check_idempotency_key, trace_id};
 use crate::admission::Permit;
@@ -92,8 +93,8 @@ impl Accepted {
         answer.await.map(|answer| answer.0)
     }
 
-    /// The answer to one of several asks that are put one after the other. Each has a place for as long as it takes, so that many of them do not look
-    /// like one that takes long.
+    /// The answer to one of several asks that are put one after the other. Each has a place for as long as it takes, so
+    /// that many of them do not look like one that takes long.
     pub(crate) async fn answer_next(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
         let admission = &self.gateway.admission;
         let another = || admission.enter(self.caller.tenant, self.gateway.sequencer.usual_commit());

@@ -31,8 +31,8 @@ pub(super) struct Admitted {
 pub(crate) enum Received {
     /// All of it, and whether it has its place, as far as that is known.
     Whole(EarlyAdmission),
-    /// Its head only. Whether it is worth reading on is looked at before its body is read, and it takes its place when that is there: whoever
-    /// sends slowly has none, and does not count as an ask that takes long.
+    /// Its head only. Whether it is worth reading on is looked at before its body is read, and it takes its place when
+    /// that is there: whoever sends slowly has none, and does not count as an ask that takes long.
     HeadOnly,
 }
 

@@ -27,7 +27,8 @@ impl Gateway {
     }
 }
 
-/// The entry that tells of it, and for whom it was asked, so that it is erased with the rest. The members stand in canonical order.
+/// The entry that tells of it, and for whom it was asked, so that it is erased with the rest. The members stand in
+/// canonical order.
 fn misuse(caller: &AgentCaller, ask: &Ask, why: Unusable, salt: Salt) -> ProposedEntry {
     let mut body = ObjectWriter::new();
     if !ask.act.is_empty() {

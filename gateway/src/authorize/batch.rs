@@ -1,5 +1,5 @@
-//! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer or its own problem, and all are of the trace that the
-//! request names, unless they name another.
+//! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer
+//! or its own problem, and all are of the trace that the request names, unless they name another.
 
 use super::yielding::Yielder;
 use super::{Accepted, Answer, Ready, Step};
@@ -48,8 +48,8 @@ pub async fn authorize_batch(
 }
 
 impl Accepted {
-    /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again because of what another
-    /// of them has changed.
+    /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again
+    /// because of what another of them has changed.
     pub(crate) async fn answer_all(
         &mut self,
         asks: Vec<Result<Ask, Refusal>>,
@@ -79,8 +79,8 @@ impl Accepted {
         answered_so_far(items, &fault)
     }
 
-    /// Counts those of several asks that were refused or failed, each like an ask that comes alone. Where the request fails as a whole it is
-    /// counted once, with its response.
+    /// Counts those of several asks that were refused or failed, each like an ask that comes alone. Where the request
+    /// fails as a whole it is counted once, with its response.
     pub(crate) fn note_refused(&self, answers: &[Result<Bytes, Refusal>], request_id: &RequestId) {
         for refusal in answers.iter().filter_map(|answer| answer.as_ref().err()) {
             request_id.note(&self.gateway, refusal);
@@ -118,8 +118,8 @@ impl Item {
     }
 }
 
-/// The answers that there are; asks without one get `fault`. If there are such asks and none was answered, `fault` is the answer to the whole
-/// request: nothing was recorded.
+/// The answers that there are; asks without one get `fault`. If there are such asks and none was answered, `fault` is
+/// the answer to the whole request: nothing was recorded.
 fn answered_so_far(items: Vec<Item>, fault: &Refusal) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
     let is_answered = |item: &Item| matches!(item.answer, Some(Ok(_)));
     let is_missing = |item: &Item| item.answer.is_none();

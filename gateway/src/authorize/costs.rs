@@ -30,8 +30,8 @@ pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
 }
 
 impl Judging<'_> {
-    /// The hold that is made when the decision is recorded, with what its records are made of. `None` unless it is an enforced allow with an
-    /// estimate.
+    /// The hold that is made when the decision is recorded, with what its records are made of. `None` unless it is an
+    /// enforced allow with an estimate.
     pub(super) fn costed(
         &self,
         id: DecisionId,
@@ -74,8 +74,8 @@ impl Gateway {
         Ok(known)
     }
 
-    /// What is known of the runs that something counts against, and nothing else. A run is linked once and never again, so this may be
-    /// read before the rest.
+    /// What is known of the runs that something counts against, and nothing else. A run is linked once and never again,
+    /// so this may be read before the rest.
     pub(crate) async fn ancestry_of(
         &self,
         tenant: TenantId,

@@ -1,6 +1,6 @@
-//! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant has that
-//! kept, and what it counts against, for a dry run, for an estimate that is only observed, and where policies look at that. Most asks
-//! need nothing of that, and then nothing is read.
+//! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant
+//! has that kept, and what it counts against, for a dry run, for an estimate that is only observed, and where policies
+//! look at that. Most asks need nothing of that, and then nothing is read.
 
 use super::usage::Counted;
 use super::{asking, request_key};
@@ -50,8 +50,9 @@ impl LookedUp {
 }
 
 impl Gateway {
-    /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of what it
-    /// counts against, counted exactly. `tokens_taken` says whether the buckets were taken from already: whom they refuse is not worth a read.
+    /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of
+    /// what it counts against, counted exactly. `tokens_taken` says whether the buckets were taken from already: whom
+    /// they refuse is not worth a read.
     pub(super) async fn look_up(
         &self,
         caller: &AgentCaller,
@@ -92,8 +93,8 @@ impl Gateway {
         Ok(looked_up)
     }
 
-    /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are lent now, if they have to be,
-    /// but for a dry run, which takes none.
+    /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are
+    /// lent now, if they have to be, but for a dry run, which takes none.
     async fn check_buckets(
         &self,
         caller: &AgentCaller,

@@ -1,5 +1,5 @@
-//! Asks that are refused and not judged. One that was answered before has its answer, though it would be refused as a new one: the tenant's settings, its
-//! agent or the time have changed since, and what was decided and held has not.
+//! Asks that are refused and not judged. One that was answered before has its answer, though it would be refused as a
+//! new one: the tenant's settings, its agent or the time have changed since, and what was decided and held has not.
 
 use super::approval::is_misuse;
 use super::{Answer, request_key, reused};
@@ -38,7 +38,8 @@ impl Unjudged {
 }
 
 impl Gateway {
-    /// What becomes of an ask that is not judged. Its answer may have been lost, or be remembered by another gateway: then it is given again.
+    /// What becomes of an ask that is not judged. Its answer may have been lost, or be remembered by another gateway:
+    /// then it is given again.
     pub(super) async fn unjudged(
         &self,
         caller: &AgentCaller,
@@ -55,7 +56,8 @@ impl Gateway {
         Err(unjudged.refusal)
     }
 
-    /// The recorded answer to an ask with a request id. Whom a bucket refuses does not come here, so it costs no more reads than that lets through.
+    /// The recorded answer to an ask with a request id. Whom a bucket refuses does not come here, so it costs no more
+    /// reads than that lets through.
     async fn recorded_before(
         &self,
         caller: &AgentCaller,

@@ -42,8 +42,8 @@ impl Counted {
         quotas::check(quotas, |key| self.counters.get(key), now)
     }
 
-    /// What budgets make of a dry run, and of an ask that is only observed: what was found changes where they have not enough, and
-    /// nothing is held.
+    /// What budgets make of a dry run, and of an ask that is only observed: what was found changes where they have not
+    /// enough, and nothing is held.
     pub(super) fn quoted(
         &self,
         agent: &Agent,

@@ -1,10 +1,10 @@
-//! Yielding to others on the thread of whoever works on many asks. A check of one ask may take a fifth of a second, and a hundred of them
-//! are no reason to keep a worker from everybody else for so long.
+//! Yielding to others on the thread of whoever works on many asks. A check of one ask may take a fifth of a second, and
+//! a hundred of them are no reason to keep a worker from everybody else for so long.
 
 use std::time::{Duration, Instant};
 
-/// How long one works without giving others their turn. It is not each time that little was done: behind a turn that was given away there may be
-/// dozens of others, and what was judged becomes old meanwhile.
+/// How long one works without giving others their turn. It is not each time that little was done: behind a turn that
+/// was given away there may be dozens of others, and what was judged becomes old meanwhile.
 const WORK_MAX: Duration = Duration::from_millis(1);
 
 /// Yields to others once in a while.

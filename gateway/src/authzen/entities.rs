@@ -1,8 +1,9 @@
 //! The information model of the specification (section 5), and the ask that it makes.
 //!
-//! A subject is the agent, a resource the tool, an action one of that tool's. Members that the specification does not know are
-//! ignored, because it asks for that. So that a typo weakens an ask as little as it can, they are refused in what is ours, `context.countersign` and the
-//! properties of a resource; the parameters may not be left out; and without a level of trust it is the lowest.
+//! A subject is the agent, a resource the tool, an action one of that tool's. Members that the specification does not
+//! know are ignored, because it asks for that. So that a typo weakens an ask as little as it can, they are refused in
+//! what is ours, `context.countersign` and the properties of a resource; the parameters may not be left out; and
+//! without a level of trust it is the lowest.
 //!
 //! What a search makes of an entity that nobody has registered is not decided here.
 

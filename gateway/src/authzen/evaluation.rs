@@ -147,8 +147,9 @@ async fn one(accepted: &Accepted, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
     Ok(Answer(text.into()))
 }
 
-/// The answers to these asks, one after the other, up to the first decision that is `last`. Those behind it are not asked; nor are those behind one
-/// that the gateway has no answer to now. If it has none to the first, it is that of the request.
+/// The answers to these asks, one after the other, up to the first decision that is `last`. Those behind it are not
+/// asked; nor are those behind one that the gateway has no answer to now. If it has none to the first, it is that of
+/// the request.
 async fn until(
     accepted: &mut Accepted,
     asks: Vec<Result<Ask, Refusal>>,

@@ -1,7 +1,9 @@
-//! `POST /access/v1/search/subject`, `…/resource` and `…/action` (section 8): which agents, which tools, which of a tool's actions?
+//! `POST /access/v1/search/subject`, `…/resource` and `…/action` (section 8): which agents, which tools, which of a
+//! tool's actions?
 //!
-//! What is found is permitted by standing, grants and policies, as far as they can be known beforehand: of an action whose parameters are not
-//! given, whatever they will be. Of what nobody has registered nothing is found. Limits and budgets are not looked at, and nothing is recorded.
+//! What is found is permitted by standing, grants and policies, as far as they can be known beforehand: of an action
+//! whose parameters are not given, whatever they will be. Of what nobody has registered nothing is found. Limits and
+//! budgets are not looked at, and nothing is recorded.
 
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::fair_semaphore::Permit;
@@ -24,14 +26,16 @@ use std::time::{Duration, Instant};
 const LIMIT_DEFAULT: usize = 50;
 /// How many results are on a page at most.
 const LIMIT_MAX: usize = 500;
-/// How many candidates are looked at for a page. Each takes some microseconds of judging for every agent in whose name it is asked, and, where
-/// large parameters are checked against a schema, up to a fifth of a second once for all of them.
+/// How many candidates are looked at for a page. Each takes some microseconds of judging for every agent in whose name
+/// it is asked, and, where large parameters are checked against a schema, up to a fifth of a second once for all of
+/// them.
 const CANDIDATES_MAX: usize = 500;
 /// For how long candidates are looked at for a page.
 const TIME_MAX: Duration = Duration::from_millis(500);
 /// How much of its digest stands for a request in a token.
 const DIGEST_CHARS: usize = "sha256:".len() + 16;
-/// Stands for the tool and the action of whatever may be found, where only the rest of an ask is looked at, which is the same for all.
+/// Stands for the tool and the action of whatever may be found, where only the rest of an ask is looked at, which is
+/// the same for all.
 const ANY: &str = "any";
 
 /// What is searched for.
@@ -184,8 +188,8 @@ async fn look(
 }
 
 impl Part {
-    /// The part that a request wants (section 8.2). A token is good for the request that it was given to and no other; how many results are on a page,
-    /// it says itself.
+    /// The part that a request wants (section 8.2). A token is good for the request that it was given to and no other;
+    /// how many results are on a page, it says itself.
     fn read(wanted: Wanted, text: &Canonical, tuple: Tuple<'_>) -> Result<Self, Refusal> {
         #[derive(Deserialize)]
         struct Paged<'a> {
@@ -299,8 +303,8 @@ struct Query<'a> {
     context: Context<'a>,
 }
 
-/// What all candidates are judged with. Each takes its share along to where policies are asked, so that the place is kept until they have answered,
-/// also if the caller has gone.
+/// What all candidates are judged with. Each takes its share along to where policies are asked, so that the place is
+/// kept until they have answered, also if the caller has gone.
 struct Grounds {
     tenant: Arc<TenantSnapshot>,
     /// What the run of the ask has seen.
@@ -421,8 +425,8 @@ impl Grounds {
     }
 }
 
-/// Whether this keeps one candidate from being found, and says nothing of the others: it is registered for another environment than is asked about, or
-/// the token that came along is for somebody else.
+/// Whether this keeps one candidate from being found, and says nothing of the others: it is registered for another
+/// environment than is asked about, or the token that came along is for somebody else.
 const fn is_of_candidate(refusal: &engine::Refusal) -> bool {
     matches!(
         refusal,

@@ -1,7 +1,7 @@
 //! Taking over what another gateway has reloaded. Its text comes from the database, so no file has to be anywhere else for it.
 //!
-//! What a gateway starts with is its own: one that was started with an old file would otherwise take everybody back to it. It is told, and the
-//! metric says that they differ.
+//! What a gateway starts with is its own: one that was started with an old file would otherwise take everybody back to
+//! it. It is told, and the metric says that they differ.
 
 use super::last;
 use super::replacement::Replacement;
@@ -126,8 +126,8 @@ async fn run(gateway: Weak<Gateway>) {
 }
 
 impl Gateway {
-    /// Puts the base policies in force that another gateway has reloaded last, if they are others than those in force here. Returns their
-    /// digest. What was refused before is tried again with what was compiled then.
+    /// Puts the base policies in force that another gateway has reloaded last, if they are others than those in force
+    /// here. Returns their digest. What was refused before is tried again with what was compiled then.
     async fn follow_base(&self, refused: Option<&Refused>) -> Result<Option<Digest>, NotPut> {
         let Some((_, cedar)) = self.reloaded_elsewhere() else {
             return Ok(None);

@@ -1,5 +1,5 @@
-//! Base policies that are to be put in force, with what is compiled under them so far. A try that fails, for whatever reason, leaves it to the
-//! next one, which compiles only what has changed since then.
+//! Base policies that are to be put in force, with what is compiled under them so far. A try that fails, for whatever
+//! reason, leaves it to the next one, which compiles only what has changed since then.
 
 use crate::http::{Code, Refusal};
 use crate::start;
@@ -47,7 +47,8 @@ impl Replacement {
         &self.recompiled
     }
 
-    /// Compiles for all tenants of a snapshot in which something that policies are compiled from has changed since it was done last.
+    /// Compiles for all tenants of a snapshot in which something that policies are compiled from has changed since it
+    /// was done last.
     pub(super) fn recompile_missing(&mut self, snapshot: &Snapshot) {
         self.recompiled.note(snapshot);
         let missing: Vec<_> = self.recompiled.missing(snapshot).map(Arc::clone).collect();

@@ -1,13 +1,15 @@
 //! Who changes directories now: one at a time in each tenant, so that two do not make each other start again.
 //!
-//! It is no more than that. What keeps a change from being made to another directory than it was worked out on is its revision. A
-//! tenant is locked for long where its policies are compiled, so nobody in another tenant waits for it; only while the base policies are
-//! replaced, which are everybody's, and others have come in between again and again, nothing else is compiled. Compiling goes on when its caller hangs up, so it keeps the lock ([`ChangeLock::kept`]):
+//! It is no more than that. What keeps a change from being made to another directory than it was worked out on is its
+//! revision. A tenant is locked for long where its policies are compiled, so nobody in another tenant waits for it;
+//! only while the base policies are replaced, which are everybody's, and others have come in between again and again,
+//! nothing else is compiled. Compiling goes on when its caller hangs up, so it keeps the lock ([`ChangeLock::kept`]):
 //! nobody has more than one core at work, however often they ask.
 //!
-//! What has to hold at once, a freeze for instance, has a lock of its own in each tenant, so that it waits for nothing that is compiled,
-//! whoever's it is. Whatever is worked out meanwhile starts again. Those who wait in turn have a bound. What has to hold at once has none, because none
-//! of it takes long: nobody keeps a freeze away by changing much.
+//! What has to hold at once, a freeze for instance, has a lock of its own in each tenant, so that it waits for nothing
+//! that is compiled, whoever's it is. Whatever is worked out meanwhile starts again. Those who wait in turn have a
+//! bound. What has to hold at once has none, because none of it takes long: nobody keeps a freeze away by changing
+//! much.
 
 use crate::http::Refusal;
 use crate::locks::lock;
@@ -42,7 +44,8 @@ impl Default for Lane {
 pub struct ChangeLocks {
     /// Held by whoever changes a tenant. A tenant is here from its first change on.
     tenants: Mutex<HashMap<(TenantId, Order), Lane>>,
-    /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Taken after the lock of a tenant.
+    /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Taken after
+    /// the lock of a tenant.
     all: RwLock<()>,
 }
 
@@ -51,8 +54,8 @@ pub struct ChangeLocks {
 pub enum Order {
     /// For those that came before it.
     InTurn,
-    /// Only for other changes at once. Also taken, beside its own lock, by a change in turn that was turned back often, for one attempt. Nobody who
-    /// holds this lock compiles.
+    /// Only for other changes at once. Also taken, beside its own lock, by a change in turn that was turned back often,
+    /// for one attempt. Nobody who holds this lock compiles.
     AtOnce,
 }
 

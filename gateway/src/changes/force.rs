@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// How many bytes of policies are taken out of use with all of their versions, as are written of a set. Where there are more, their versions
-/// that were not in use share as much.
+/// How many bytes of policies are taken out of use with all of their versions, as are written of a set. Where there are
+/// more, their versions that were not in use share as much.
 const WRITTEN_BYTES_MAX: usize = 4 << 20;
 
 /// Whether policies that do not fit a change are in its way.
@@ -108,8 +108,9 @@ impl Wanted {
     }
 }
 
-/// How a change fitted in the attempt before. Whoever came in between has changed nothing, as a rule, that policies are compiled from. Then they are
-/// not even looked up again, and the next attempt takes no longer than those take that compile nothing and come in between.
+/// How a change fitted in the attempt before. Whoever came in between has changed nothing, as a rule, that policies are
+/// compiled from. Then they are not even looked up again, and the next attempt takes no longer than those take that
+/// compile nothing and come in between.
 #[derive(Default)]
 pub(super) struct Fitted(Option<(Wanted, Fitting)>);
 
@@ -137,8 +138,8 @@ impl Fitted {
     }
 }
 
-/// Compiles the policies as they are after a change that makes a difference to them. With force, whatever does not fit is taken out of use until
-/// the rest does.
+/// Compiles the policies as they are after a change that makes a difference to them. With force, whatever does not fit
+/// is taken out of use until the rest does.
 async fn fit(
     wanted: &Wanted,
     lock: &ChangeLock<'_>,

@@ -1,19 +1,21 @@
-//! How much a change writes at once, and how much a directory holds after it. Nobody is answered while a change is written, and what takes longer than
-//! a store gives a statement is never done. What all directories hold is in memory and is read whole by a start, so none may take the memory of the others.
+//! How much a change writes at once, and how much a directory holds after it. Nobody is answered while a change is
+//! written, and what takes longer than a store gives a statement is never done. What all directories hold is in memory
+//! and is read whole by a start, so none may take the memory of the others.
 //!
-//! What force takes out of use is not counted here: that cannot be done in several steps, only operators do it, and how much is kept of policies is
-//! bounded where they are written.
+//! What force takes out of use is not counted here: that cannot be done in several steps, only operators do it, and how
+//! much is kept of policies is bounded where they are written.
 
 use super::By;
 use crate::http::{Code, Refusal};
 use engine::EntryKind;
 use model::{Directory, Role, TenantId, Write};
 
-/// The most bytes of nouns that one change writes: what takes a tenth of a second. The largest set of policies fits, with the one before it.
+/// The most bytes of nouns that one change writes: what takes a tenth of a second. The largest set of policies fits,
+/// with the one before it.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
-/// Refuses a change of several nouns that together are longer than may be written at once. Each of them alone has bounds of its own, so whoever is
-/// refused gets there step by step.
+/// Refuses a change of several nouns that together are longer than may be written at once. Each of them alone has
+/// bounds of its own, so whoever is refused gets there step by step.
 pub(super) fn check(writes: &[Write]) -> Result<(), Refusal> {
     if writes.len() < 2 {
         return Ok(());
@@ -35,8 +37,8 @@ pub(super) struct Directories<'a> {
 }
 
 impl Directories<'_> {
-    /// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody need not make room first,
-    /// operators have set the bound themselves, and their own directory is theirs to fill.
+    /// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody
+    /// need not make room first, operators have set the bound themselves, and their own directory is theirs to fill.
     pub(super) fn check_kept(self, by: By<'_>, kind: EntryKind, bytes_max: usize) -> Result<(), Refusal> {
         let Self { before, after } = self;
         let bytes = after.bytes();
@@ -49,8 +51,8 @@ impl Directories<'_> {
         Err(too_full(bytes, bytes_max))
     }
 
-    /// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each action one waits, which
-    /// is bounded.
+    /// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each
+    /// action one waits, which is bounded.
     fn only_holds(self, kind: EntryKind) -> bool {
         let tools_and_actions = |directory: &Directory| {
             let actions = directory.tools.values().map(|tool| tool.actions.len());

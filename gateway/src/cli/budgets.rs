@@ -1,7 +1,7 @@
 //! `countersign budgets verify`: counts every balance again from the ledger, and compares with what is stored.
 //!
-//! It reads and writes nothing. On PostgreSQL gateways may go on meanwhile: what is compared is the balances at one head, and what is
-//! held as far as nothing has moved it meanwhile.
+//! It reads and writes nothing. On PostgreSQL gateways may go on meanwhile: what is compared is the balances at one
+//! head, and what is held as far as nothing has moved it meanwhile.
 
 use crate::config::Database;
 use crate::stores;
@@ -152,7 +152,8 @@ async fn held(store: &dyn Store, tenant: TenantId) -> anyhow::Result<Vec<Reserva
     }
 }
 
-/// What the entries of a tenant come to, up to the last one. What is held was read when one of them was the last, `began`, or later.
+/// What the entries of a tenant come to, up to the last one. What is held was read when one of them was the last,
+/// `began`, or later.
 async fn recount(store: &dyn Store, tenant: TenantId, began: u64, last: u64) -> anyhow::Result<Recount> {
     let mut recount = Recount::with_holds_read_after(began);
     let mut next = 1;

@@ -1,9 +1,10 @@
 //! `countersign copy --from URL --to URL`: moves everything from one store to another.
 //!
-//! All ledgers are verified before the first one is copied, entry by entry as they go over, and once more where they arrive. The
-//! system tenant's one comes last, and no gateway starts on a target without it: what is left of a copy that was not finished is
-//! never served. The target has to be empty, and nobody may write to the source meanwhile: if at the end it has other tenants than have gone
-//! over, or a ledger or a directory of theirs has moved, the copy is not what is there now, and the command says so and fails.
+//! All ledgers are verified before the first one is copied, entry by entry as they go over, and once more where they
+//! arrive. The system tenant's one comes last, and no gateway starts on a target without it: what is left of a copy
+//! that was not finished is never served. The target has to be empty, and nobody may write to the source meanwhile: if
+//! at the end it has other tenants than have gone over, or a ledger or a directory of theirs has moved, the copy is not
+//! what is there now, and the command says so and fails.
 
 mod beside;
 mod named;
@@ -32,8 +33,9 @@ use store::{
     StoredTenant,
 };
 
-/// Entries in one commit, and nouns: the hop and the sync are spread over many, and memory stays flat. Of large ones it is fewer, as many as
-/// are read at once, and so it is of those that name much: a server gives up a commit that takes seconds.
+/// Entries in one commit, and nouns: the hop and the sync are spread over many, and memory stays flat. Of large ones it
+/// is fewer, as many as are read at once, and so it is of those that name much: a server gives up a commit that takes
+/// seconds.
 const CHUNK: u32 = 1_024;
 /// Erasures after which a commit takes no further entry, for the same reason: one entry tells of some hundreds.
 const ERASURES_MAX: usize = 4_096;
@@ -148,7 +150,8 @@ async fn check_copied(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Fails if the source is not what went over: while the later tenants did, somebody may have written to the earlier ones, or made another.
+/// Fails if the source is not what went over: while the later tenants did, somebody may have written to the earlier
+/// ones, or made another.
 async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()> {
     let then = copied.iter().map(|copied| (copied.tenant, copied.revision));
     let then: BTreeMap<_, _> = then.collect();

@@ -48,7 +48,8 @@ pub enum OperatorKeyError {
     OfTenant,
 }
 
-/// Installs the operator key that was brought along, or makes one where there was never any. Says so if none works then, or none will one day.
+/// Installs the operator key that was brought along, or makes one where there was never any. Says so if none works
+/// then, or none will one day.
 pub async fn ensure(
     gateway: &Gateway,
     given: Option<&str>,
@@ -66,8 +67,8 @@ pub async fn ensure(
 async fn bring(gateway: &Gateway, text: &str) -> Result<(), OperatorKeyError> {
     let key = check(text)?;
     match install(gateway, Digest::of(key.as_bytes()), "from the environment").await {
-        // It is still in the environment of a gateway that was not told, or was put there by mistake. Nobody is an operator by it, and agents are not
-        // kept waiting for that.
+        // It is still in the environment of a gateway that was not told, or was put there by mistake. Nobody is an
+        // operator by it, and agents are not kept waiting for that.
         Err(error @ (OperatorKeyError::Deleted | OperatorKeyError::Expired | OperatorKeyError::OfTenant)) => {
             tracing::warn!(%error, "{error}: start with another one, or with none where another operator key works");
             Ok(())
@@ -76,8 +77,9 @@ async fn bring(gateway: &Gateway, text: &str) -> Result<(), OperatorKeyError> {
     }
 }
 
-/// Makes up a key where there is none. It is shown before it is recorded: one that nobody has seen would keep the next start from making another,
-/// and one that does not work does no harm. Where all have expired none is made: it would be shown where nobody expects it, and stay in a log.
+/// Makes up a key where there is none. It is shown before it is recorded: one that nobody has seen would keep the next
+/// start from making another, and one that does not work does no harm. Where all have expired none is made: it would be
+/// shown where nobody expects it, and stay in a log.
 async fn make_first(
     gateway: &Gateway,
     show: impl FnOnce(&str) -> io::Result<()>,
@@ -98,7 +100,8 @@ async fn make_first(
     Ok(())
 }
 
-/// The key that was brought along, if it is one: without the white space around it, such as the end of the line that a file ends with.
+/// The key that was brought along, if it is one: without the white space around it, such as the end of the line that a
+/// file ends with.
 pub fn check(given: &str) -> Result<&str, OperatorKeyError> {
     let key = given.trim_ascii();
     if !key.starts_with("csk_") || key.len() < OPERATOR_KEY_BYTES_MIN {
@@ -110,8 +113,9 @@ pub fn check(given: &str) -> Result<&str, OperatorKeyError> {
     Ok(key)
 }
 
-/// Records an operator key with this digest, unless there is one, or there was one that somebody has deleted. Gateways that are started together
-/// with one key record it once: whether it is there is asked again of the directory that the change is made to.
+/// Records an operator key with this digest, unless there is one, or there was one that somebody has deleted. Gateways
+/// that are started together with one key record it once: whether it is there is asked again of the directory that the
+/// change is made to.
 pub async fn install(gateway: &Gateway, digest: Digest, name: &str) -> Result<(), OperatorKeyError> {
     if let Some(known) = check_known(gateway, &digest) {
         return known;

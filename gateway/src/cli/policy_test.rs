@@ -1,8 +1,8 @@
 //! `countersign policy test DIR…`: runs the tests that a team keeps beside its policies, without a gateway.
 //!
-//! A folder holds `policy.cedar`, `tools.json` and `tests.json`; its name is the name of the policy. A folder without these
-//! files is looked through for folders with them. The exit code is 0 only if there were tests and all passed; what is only odd about
-//! policies is told beside, on the error stream.
+//! A folder holds `policy.cedar`, `tools.json` and `tests.json`; its name is the name of the policy. A folder without
+//! these files is looked through for folders with them. The exit code is 0 only if there were tests and all passed;
+//! what is only odd about policies is told beside, on the error stream.
 
 use crate::cli::serve::base_policies;
 use crate::config::PolicyTest;

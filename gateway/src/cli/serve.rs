@@ -31,8 +31,8 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::spawn_blocking;
 use tokio::time::timeout;
 
-/// How long the end of the process waits for the database to be closed: what is in a write-ahead log that was deleted is moved by that, and by nothing
-/// else.
+/// How long the end of the process waits for the database to be closed: what is in a write-ahead log that was deleted
+/// is moved by that, and by nothing else.
 const CLOSING_MAX: Duration = Duration::from_mins(1);
 
 /// How long a start that is given up may take to end.
@@ -71,10 +71,11 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens, unless told to stop before that is done: then what was begun is left as it would be by a crash, which the next start takes up.
+/// Opens, unless told to stop before that is done: then what was begun is left as it would be by a crash, which the
+/// next start takes up.
 ///
-/// It is done on a thread of its own and on none of the runtime's, which bring the signals: it may wait there for a key from a pipe, or for thousands
-/// of policies.
+/// It is done on a thread of its own and on none of the runtime's, which bring the signals: it may wait there for a key
+/// from a pipe, or for thousands of policies.
 async fn open_unless_stopped(
     options: Serve,
     hangups: Signal,
@@ -112,8 +113,8 @@ struct Opened {
 }
 
 impl Opened {
-    /// Lets somebody in: with the operator key, and the demo's. A ledger that a witness has found to have forked takes none, and the gateway says so to
-    /// whoever asks.
+    /// Lets somebody in: with the operator key, and the demo's. A ledger that a witness has found to have forked takes
+    /// none, and the gateway says so to whoever asks.
     async fn let_in(&self, addresses: &[Address]) -> anyhow::Result<()> {
         let is_whole = || self.gateway.cosigning.check().is_ok();
         if !is_whole() {
@@ -277,7 +278,8 @@ async fn serve(
     });
     let ended = async {
         serving.await;
-        // The last handle went with the application, or goes with the job that has one: the sequencer records what waits and ends.
+        // The last handle went with the application, or goes with the job that has one: the sequencer records what
+        // waits and ends.
         sequencer.await.context("the sequencer ended in a panic")
     };
     tokio::select! {

@@ -1,7 +1,9 @@
-//! `countersign verify FILE`: whether an exported ledger, or evidence, is what was recorded, without a gateway and without a network.
+//! `countersign verify FILE`: whether an exported ledger, or evidence, is what was recorded, without a gateway and
+//! without a network.
 //!
-//! It reads a line at a time, so a file of any size takes the same memory. A file that was cut off has no end. That the ledger was not
-//! rewritten, or its end cut off before the export, only a checkpoint kept elsewhere can show: `--held`, with the keys of the log.
+//! It reads a line at a time, so a file of any size takes the same memory. A file that was cut off has no end. That the
+//! ledger was not rewritten, or its end cut off before the export, only a checkpoint kept elsewhere can show: `--held`,
+//! with the keys of the log.
 
 mod named;
 mod of_run;
@@ -26,9 +28,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The longest line: well above the largest entry, which tells of a tool with all its schemas, or of all policies of a tenant that
-/// decide one ask or take the place of others. These have bounds for it: `policy::NAMED_MAX`, `STATEMENTS_MAX`, `IDS_BYTES_MAX`,
-/// `GROUPS_BYTES_MAX`.
+/// The longest line: well above the largest entry, which tells of a tool with all its schemas, or of all policies of a
+/// tenant that decide one ask or take the place of others. These have bounds for it: `policy::NAMED_MAX`,
+/// `STATEMENTS_MAX`, `IDS_BYTES_MAX`, `GROUPS_BYTES_MAX`.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The bytes of a time.
 const TIME_BYTES: usize = 24;
@@ -104,8 +106,8 @@ pub fn run(options: &Verify) -> ExitCode {
     }
 }
 
-/// A line as it may be written on a terminal. What the file says of itself stands in it: whoever made that could write another verdict
-/// over it.
+/// A line as it may be written on a terminal. What the file says of itself stands in it: whoever made that could write
+/// another verdict over it.
 fn plain(line: &str) -> String {
     let mut plain = String::with_capacity(line.len());
     for character in line.chars() {
@@ -118,7 +120,8 @@ fn plain(line: &str) -> String {
     plain
 }
 
-/// Whether a character is not shown, but has a terminal do something: a control, the end of a line, or a turn of the direction of writing.
+/// Whether a character is not shown, but has a terminal do something: a control, the end of a line, or a turn of the
+/// direction of writing.
 fn is_steering(character: char) -> bool {
     let turns_or_ends = matches!(
         character,
@@ -323,7 +326,8 @@ impl<'t> Input<'t> {
         Ok(())
     }
 
-    /// Takes in what an entry says of the log's keys, what a decision names, and of which run they are. The line has been verified, so its layout is known.
+    /// Takes in what an entry says of the log's keys, what a decision names, and of which run they are. The line has
+    /// been verified, so its layout is known.
     fn note(&mut self, line: &[u8]) {
         if self.history.is_none() && self.named.is_none() {
             return;

@@ -43,8 +43,9 @@ impl<T: FromStr> Several<T> {
     }
 }
 
-/// As much of a word as is told. A text with an `@` may have a password in it (`https://USER:PASSWORD@HOST`): then it is what stands behind the `@` of
-/// the word, and nothing of a word without one, which may be a part of a password that has white space in it. Of a secret key it is nothing.
+/// As much of a word as is told. A text with an `@` may have a password in it (`https://USER:PASSWORD@HOST`): then it
+/// is what stands behind the `@` of the word, and nothing of a word without one, which may be a part of a password that
+/// has white space in it. Of a secret key it is nothing.
 fn told(word: &str, text: &str) -> String {
     if word.contains(SECRET_PREFIX) {
         return "…".to_owned();

@@ -23,8 +23,9 @@ use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
 
-/// The longest head of a request, in bytes. One that does not end is kept until its time is over, on every connection and whoever sends it. Most
-/// proxies pass on none that is longer than half of this. As much is read at once, whatever it is.
+/// The longest head of a request, in bytes. One that does not end is kept until its time is over, on every connection
+/// and whoever sends it. Most proxies pass on none that is longer than half of this. As much is read at once, whatever
+/// it is.
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 // What was read as the first part of a plain ask is not too long already.
 const _: () = assert!(HEAD_BYTES_MAX > plain::BYTES_MAX);
@@ -37,8 +38,8 @@ pub(super) struct Begun {
     pub(super) head_at: Option<Instant>,
 }
 
-/// Serves the rest of a connection of which so much has been read. When the gateway stops, a request whose head has come is answered.
-/// Whoever is refused again and again waits for its turn before the next request is answered.
+/// Serves the rest of a connection of which so much has been read. When the gateway stops, a request whose head has
+/// come is answered. Whoever is refused again and again waits for its turn before the next request is answered.
 pub(super) async fn serve<S>(
     begun: Begun,
     stream: S,
@@ -85,7 +86,8 @@ async fn stand_in_line(turns: &ReadTurns, request: &mut Request<Body>) {
     turns.wait().await;
 }
 
-/// Has each request on a stream answered. When told to stop, a request whose head has come is answered; one whose head has come in part only may be dropped.
+/// Has each request on a stream answered. When told to stop, a request whose head has come is answered; one whose head
+/// has come in part only may be dropped.
 pub(super) async fn answer_all<S, A, R>(
     stream: S,
     answer: A,

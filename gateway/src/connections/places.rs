@@ -1,15 +1,18 @@
-//! How many connections there may be: fewer than the process may have files open, so that the ledger, and whoever is connected, never go without.
+//! How many connections there may be: fewer than the process may have files open, so that the ledger, and whoever is
+//! connected, never go without.
 
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// Files that are not for connections: databases with their logs, indexes, sockets of the listeners, and connections to PostgreSQL and witnesses.
+/// Files that are not for connections: databases with their logs, indexes, sockets of the listeners, and connections to
+/// PostgreSQL and witnesses.
 const KEPT: usize = 128;
 /// Where nobody can tell how many files may be open.
 const USUAL_LIMIT: usize = 1_024;
-/// No more than this, however many files may be open: each connection is some hundred bytes, and what its caller has begun to send.
+/// No more than this, however many files may be open: each connection is some hundred bytes, and what its caller has
+/// begun to send.
 const MOST: usize = 65_536;
 /// How long nobody may be let in before it is said.
 const PATIENCE: Duration = Duration::from_secs(1);

@@ -1,9 +1,9 @@
-//! Which requests are plainly asks: `POST /v1/authorize` over HTTP/1.1, with a body whose length is told, and with nothing that changes how the
-//! connection goes on but its end.
+//! Which requests are plainly asks: `POST /v1/authorize` over HTTP/1.1, with a body whose length is told, and with
+//! nothing that changes how the connection goes on but its end.
 //!
-//! Whether a request is one of them is decided on the safe side. Whatever is unusual, wrong or long is none, and then it is not answered from
-//! here: hyper sees it as it came. So there is one place that decides about all that HTTP allows, and here is only what cannot be read in two ways
-//! (RFC 9112, section 6.3).
+//! Whether a request is one of them is decided on the safe side. Whatever is unusual, wrong or long is none, and then
+//! it is not answered from here: hyper sees it as it came. So there is one place that decides about all that HTTP
+//! allows, and here is only what cannot be read in two ways (RFC 9112, section 6.3).
 
 use crate::app::AUTHORIZE;
 use crate::authorize::X_REQUEST_TIMEOUT_MS;
@@ -159,8 +159,8 @@ impl<'b> Plain<'_, 'b> {
         found.next().is_none().then_some(first.value)
     }
 
-    /// Whether a refusal of it is like any other: nothing says how it should be written or named, nor that it should be another one, and the connection
-    /// goes on after it.
+    /// Whether a refusal of it is like any other: nothing says how it should be written or named, nor that it should be
+    /// another one, and the connection goes on after it.
     pub(super) fn is_refused_like_any(&self) -> bool {
         let says_more = |header: &Header<'_>| {
             is(header, &X_REQUEST_ID)

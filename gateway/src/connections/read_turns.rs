@@ -1,16 +1,17 @@
 //! The line for connections that are refused again and again: a few of them are read in a round, whatever they send.
 //!
-//! The runtime takes what is ready in the order in which it became so, and beside a flood nearly all of it is asks that will be refused. Whoever has an
-//! answer coming would stand behind all of them, twice: when its ask is read, and when its answer is there. So a connection on which one ask after
-//! the other was refused stands in a line of its own before it is read again. The runtime does everything else that is ready between two
-//! rounds; where there is nothing else, one follows the other, and nobody waits for anything but the processor.
+//! The runtime takes what is ready in the order in which it became so, and beside a flood nearly all of it is asks that
+//! will be refused. Whoever has an answer coming would stand behind all of them, twice: when its ask is read, and when
+//! its answer is there. So a connection on which one ask after the other was refused stands in a line of its own before
+//! it is read again. The runtime does everything else that is ready between two rounds; where there is nothing else,
+//! one follows the other, and nobody waits for anything but the processor.
 
 use crate::locks::lock;
 use std::sync::{Mutex, MutexGuard};
 use tokio::sync::{Notify, Semaphore};
 
-/// How many connections are read in a round. The runtime looks for what has come after some 60 tasks, so this is about an eighth of what it does
-/// where there is more than enough of everything.
+/// How many connections are read in a round. The runtime looks for what has come after some 60 tasks, so this is about
+/// an eighth of what it does where there is more than enough of everything.
 const ROUND: usize = 8;
 
 /// The line, and the turns to be read that those in it are given.
@@ -81,8 +82,8 @@ impl ReadTurns {
 
 impl Drop for Standing<'_> {
     fn drop(&mut self) {
-        // INVARIANT: as many turns are given and not had, or are yet to be given, as stand in line. Its own wait is dropped before this: a turn that was given
-        // to it is the next one's, or nobody's.
+        // INVARIANT: as many turns are given and not had, or are yet to be given, as stand in line. Its own wait is
+        // dropped before this: a turn that was given to it is the next one's, or nobody's.
         let mut waiting = self.0.lock();
         if *waiting == 0 {
             self.0.given.forget_permits(1);

@@ -1,8 +1,8 @@
 //! What is left of the body of a request when it is answered.
 //!
-//! Who is refused for the head of a request is answered while its body is on its way, and on that connection nothing can be asked before the body is
-//! over. So what has come of it is read and forgotten. Where that is not all of it, the answer says that the connection ends with it (RFC 9112,
-//! section 9.6): the rest is not waited for.
+//! Who is refused for the head of a request is answered while its body is on its way, and on that connection nothing
+//! can be asked before the body is over. So what has come of it is read and forgotten. Where that is not all of it, the
+//! answer says that the connection ends with it (RFC 9112, section 9.6): the rest is not waited for.
 
 use crate::locks::lock;
 use axum::body::{Body, Bytes, HttpBody};
@@ -13,7 +13,8 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
-/// So many pieces are read of what is left. Nearly every body that has come has no more of them, and whoever sends more than that is not worth it.
+/// So many pieces are read of what is left. Nearly every body that has come has no more of them, and whoever sends more
+/// than that is not worth it.
 const PIECES_MAX: usize = 8;
 
 /// What is left of a body.

@@ -1,5 +1,5 @@
-//! Connections of a program that answers by a router and is no gateway, such as a witness. Hyper has all of them, and they have the bounds that it keeps
-//! for the gateway.
+//! Connections of a program that answers by a router and is no gateway, such as a witness. Hyper has all of them, and
+//! they have the bounds that it keeps for the gateway.
 
 use super::{HEAD_TIME_MAX, handed_on, places};
 use axum::Router;

@@ -1,7 +1,8 @@
 //! Streams that are read only while what was written to them is taken.
 //!
-//! Where an answer has no body and its request had one, hyper goes on to the next request before the answer has left, and keeps its head until then:
-//! of one request after the other, as long as there is something to read. So whoever asks ahead and takes no answers is not read on.
+//! Where an answer has no body and its request had one, hyper goes on to the next request before the answer has left,
+//! and keeps its head until then: of one request after the other, as long as there is something to read. So whoever
+//! asks ahead and takes no answers is not read on.
 
 use std::io;
 use std::pin::Pin;
@@ -23,8 +24,8 @@ impl<S> WrittenFirst<S> {
         }
     }
 
-    /// Remembers whether there was room. Where there is some again, the task is woken: it was not let read, so nothing else wakes it when
-    /// something comes.
+    /// Remembers whether there was room. Where there is some again, the task is woken: it was not let read, so nothing
+    /// else wakes it when something comes.
     fn written<T>(&mut self, written: Poll<T>, context: &Context<'_>) -> Poll<T> {
         let was_full = std::mem::replace(&mut self.is_full, written.is_pending());
         if was_full && !self.is_full {

@@ -35,8 +35,9 @@ impl Kept {
         self.tenants.get(&tenant)?.seen.get(&witness).copied()
     }
 
-    /// Keeps a cosignature. `quorum` names under one checkpoint make it a witnessed one, however many keys a witness has: so whoever verifies
-    /// it counts. One that comes late, for a checkpoint that is not the newest any more, only says what its witness has seen.
+    /// Keeps a cosignature. `quorum` names under one checkpoint make it a witnessed one, however many keys a witness
+    /// has: so whoever verifies it counts. One that comes late, for a checkpoint that is not the newest any more, only
+    /// says what its witness has seen.
     pub(super) fn keep(
         &mut self,
         tenant: TenantId,

@@ -1,8 +1,8 @@
 //! A round: every ledger that has moved is shown to every witness, a ledger at a time, and to all witnesses at once.
 //!
-//! What the database says is compared with what a witness has cosigned, whether it says so now or is remembered to have said
-//! it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing is shown, and only
-//! what is remembered is compared.
+//! What the database says is compared with what a witness has cosigned, whether it says so now or is remembered to have
+//! said it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing
+//! is shown, and only what is remembered is compared.
 
 use super::asking::{Answer, AskError, WitnessClient};
 use super::{Cosigning, Difference, Fork};
@@ -238,8 +238,8 @@ impl Cosigning {
         Ok(Outcome::Failed(AskError::Contradiction))
     }
 
-    /// Whether this ledger may be what was recorded, and the time of the signing key is not over. A witness that has cosigned what is not
-    /// would refuse the ledger that is.
+    /// Whether this ledger may be what was recorded, and the time of the signing key is not over. A witness that has
+    /// cosigned what is not would refuse the ledger that is.
     async fn may_sign(&self, tenant: TenantId, size: u64) -> Result<bool, StoreError> {
         if self.watch.check(tenant).is_err() {
             return Ok(false);

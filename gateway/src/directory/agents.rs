@@ -240,7 +240,8 @@ fn saved(kind: EntryKind, agent: Agent) -> Plan<AgentView> {
     put(kind, Noun::Agent(Arc::new(agent)), facts, view)
 }
 
-/// A name is one agent's, also after that was renamed. Registering it again would rotate credentials or lift a freeze without anybody noticing.
+/// A name is one agent's, also after that was renamed. Registering it again would rotate credentials or lift a freeze
+/// without anybody noticing.
 fn check_name(directory: &Directory, agent: &Agent) -> Result<(), Refusal> {
     match directory.agent_names.get(&agent.name) {
         Some(id) if *id != agent.id => {

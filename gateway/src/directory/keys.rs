@@ -247,8 +247,8 @@ fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<
     }
 }
 
-/// Without an operator's key that works, only whoever starts a gateway could make one again. Those that are left may all have an end: of that the log
-/// warns.
+/// Without an operator's key that works, only whoever starts a gateway could make one again. Those that are left may
+/// all have an end: of that the log warns.
 fn check_not_last(directory: &Directory, key: &ApiKey, now: Timestamp) -> Result<(), Refusal> {
     let works = |other: &ApiKey| {
         other.digest != key.digest && other.role == Role::Operator && !other.has_expired(now)

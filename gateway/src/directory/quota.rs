@@ -355,7 +355,8 @@ pub async fn put_of_team(
     ))
 }
 
-/// Refuses limits for tools that are not registered: a misspelt name must not pass for a limit. Those for a tool that was deleted may stay.
+/// Refuses limits for tools that are not registered: a misspelt name must not pass for a limit. Those for a tool that
+/// was deleted may stay.
 fn check_tools(directory: &Directory, before: &LimitTerms, after: &LimitTerms) -> Result<(), Refusal> {
     let buckets = after.tool_buckets.keys();
     let new = buckets.filter(|tool| !before.tool_buckets.contains_key(*tool));

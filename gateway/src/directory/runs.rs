@@ -108,7 +108,8 @@ fn plan(
     })
 }
 
-/// Refuses to stop one run more than may be stopped like that. What is revoked makes no room again, so it takes none from what is frozen.
+/// Refuses to stop one run more than may be stopped like that. What is revoked makes no room again, so it takes none
+/// from what is frozen.
 fn check_room(directory: &Directory, standing: &Standing) -> Result<(), Refusal> {
     let (most, detail) = match standing {
         Standing::Active => return Ok(()),

@@ -1,7 +1,7 @@
 //! `…/freeze`, `…/unfreeze` and `…/revoke` of agents, tools and tenants. A revocation is for good.
 //!
-//! What is so already stays as it is: the call answers 200 with the object and nothing is recorded. Policies are not compiled for it, so it
-//! waits for none that are.
+//! What is so already stays as it is: the call answers 200 with the object and nothing is recorded. Policies are not
+//! compiled for it, so it waits for none that are.
 
 use super::agents::AgentView;
 use super::tenants::{self, TenantView};

@@ -175,7 +175,8 @@ pub(super) fn find(gateway: &Gateway, id: &str) -> Result<Arc<Tenant>, Refusal> 
     tenant.cloned().ok_or_else(|| Refusal::not_found("tenant", id))
 }
 
-/// Changes a tenant itself, in the name of an operator, for what may take something away before it does harm, and has nothing compiled.
+/// Changes a tenant itself, in the name of an operator, for what may take something away before it does harm, and has
+/// nothing compiled.
 pub(super) async fn change_one_at_once<T>(
     gateway: &Gateway,
     caller: &KeyCaller,

@@ -27,8 +27,8 @@ pub(super) const ACTIONS_MAX: usize = 256;
 pub(super) const SCHEMA_BYTES_MAX: usize = 64 * 1024;
 /// The longest description of an action, in bytes: some pages, in which servers explain to a model how to use it.
 pub(super) const DESCRIPTION_BYTES_MAX: usize = 16 << 10;
-/// The most bytes of the descriptions and schemas of one tool, with those that are held: 8 KiB for each of the most actions, and as many that
-/// wait to be accepted. All of it is written whenever the tool changes.
+/// The most bytes of the descriptions and schemas of one tool, with those that are held: 8 KiB for each of the most
+/// actions, and as many that wait to be accepted. All of it is written whenever the tool changes.
 const DEFINITIONS_BYTES_MAX: usize = 4 << 20;
 
 /// What a PUT says.

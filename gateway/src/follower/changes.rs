@@ -7,8 +7,8 @@ use policy::Compiler;
 use std::sync::Arc;
 use store::{ChangedNoun, ChangedTenant};
 
-/// A tenant as it is now: what it was before, with what has changed since. Its policies are compiled anew only where something has changed that they
-/// are compiled from.
+/// A tenant as it is now: what it was before, with what has changed since. Its policies are compiled anew only where
+/// something has changed that they are compiled from.
 pub(super) fn bring_on(
     compiler: &Compiler,
     before: &TenantSnapshot,

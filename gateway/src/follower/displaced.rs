@@ -1,7 +1,8 @@
-//! Whether another database has taken the place of the one before, and which tenants' changes it lacks: a standby that had not everything, or a backup.
+//! Whether another database has taken the place of the one before, and which tenants' changes it lacks: a standby that
+//! had not everything, or a backup.
 //!
-//! Revisions alone do not tell, because other changes may have got the numbers of those that were lost. So the ends of chains are compared that
-//! [`crate::snapshot::Continuity`] keeps, whenever the database is another one or is doubted.
+//! Revisions alone do not tell, because other changes may have got the numbers of those that were lost. So the ends of
+//! chains are compared that [`crate::snapshot::Continuity`] keeps, whenever the database is another one or is doubted.
 
 use super::Following;
 use crate::locks::lock;
@@ -22,7 +23,8 @@ const ENDS_MAX: usize = 512;
 pub(super) struct WentBack;
 
 impl Following {
-    /// The tenants whose chains have lost a change that is in force here, as far as another database may have taken the place of the one before.
+    /// The tenants whose chains have lost a change that is in force here, as far as another database may have taken the
+    /// place of the one before.
     pub(super) async fn displaced(&self) -> Result<Vec<TenantId>, StoreError> {
         // Read before it is asked which database it is: so they are in that one, if it is the same as before.
         let noted = self.snapshot.continuity.ends_since();
@@ -43,8 +45,8 @@ impl Following {
         lost
     }
 
-    /// Notes which database a look has found, and says so where it is another one than the look before has found: other gateways may have made
-    /// chains longer again there before this one sees what is missing.
+    /// Notes which database a look has found, and says so where it is another one than the look before has found: other
+    /// gateways may have made chains longer again there before this one sees what is missing.
     fn note_found(&self, incarnation: &str) {
         let mut found = lock(&self.found);
         if *found != incarnation {
@@ -56,7 +58,8 @@ impl Following {
         }
     }
 
-    /// The tenants whose chains do not have one of these entries, which they had when everything that is in force here was in them.
+    /// The tenants whose chains do not have one of these entries, which they had when everything that is in force here
+    /// was in them.
     pub(super) async fn missing(&self, ends: &[(TenantId, Head)]) -> Result<Vec<TenantId>, StoreError> {
         let mut missing = Vec::new();
         for some in ends.chunks(ENDS_MAX) {

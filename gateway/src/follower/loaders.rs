@@ -5,7 +5,8 @@ use std::time::Instant;
 
 /// How many tenants are loaded at once.
 const LOAD_MAX: usize = 64;
-/// How many times that at the same time, besides the system tenant: while one waits for the policies of a large tenant, others go on.
+/// How many times that at the same time, besides the system tenant: while one waits for the policies of a large tenant,
+/// others go on.
 const LOADERS_MAX: usize = 3;
 /// How many of them load a tenant by itself, at most: one is left for changes that do not take long.
 const APART_MAX: usize = LOADERS_MAX - 1;
@@ -39,9 +40,10 @@ pub(super) struct Load {
 
 /// What is loaded now, where so many loaders are busy.
 ///
-/// The system tenant waits for nobody: it is small, and without it nobody is let in. Of the others who has waited longest comes first. Those
-/// that are loaded by themselves come before the rest, and never have all loaders: so neither waits for ever behind the other, also where
-/// whoever is loaded together is always busy with one before another ends.
+/// The system tenant waits for nobody: it is small, and without it nobody is let in. Of the others who has waited
+/// longest comes first. Those that are loaded by themselves come before the rest, and never have all loaders: so
+/// neither waits for ever behind the other, also where whoever is loaded together is always busy with one before
+/// another ends.
 pub(super) fn next(mut waiting: Vec<Waiting>, busy: Busy) -> Vec<Load> {
     waiting.sort_by_key(|waiting| waiting.since);
     let (system, others): (Vec<_>, Vec<_>) = waiting

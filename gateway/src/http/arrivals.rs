@@ -1,9 +1,11 @@
 //! Bodies that are on their way: how many bytes of them the gateway keeps, of all together.
 //!
-//! Each has bounds of its own, and whoever has a thousand connections may have a thousand of them. So one that is waited for takes room for all that it
-//! may become, and gives it back when it is there or given up. Nearly all bodies are there at once, and take none.
+//! Each has bounds of its own, and whoever has a thousand connections may have a thousand of them. So one that is
+//! waited for takes room for all that it may become, and gives it back when it is there or given up. Nearly all bodies
+//! are there at once, and take none.
 //!
-//! The agents of a tenant may have as much as they leave, and so may its people, as of the places for asks: whoever sends much and slowly has half of it.
+//! The agents of a tenant may have as much as they leave, and so may its people, as of the places for asks: whoever
+//! sends much and slowly has half of it.
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};

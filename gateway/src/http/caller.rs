@@ -157,8 +157,9 @@ impl Holder {
 }
 
 impl By<'_> {
-    /// Refuses if the credential was deleted, has expired, or has lost the roles that the route takes, or if its tenant is no longer in use. It is
-    /// checked again when the change is made, because minutes may lie between the head of a request and its body.
+    /// Refuses if the credential was deleted, has expired, or has lost the roles that the route takes, or if its tenant
+    /// is no longer in use. It is checked again when the change is made, because minutes may lie between the head of a
+    /// request and its body.
     pub fn check(self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
         let works = match self {
             Self::Key(key) => in_use(snapshot, key.tenant).is_some_and(|tenant| {
@@ -183,7 +184,8 @@ impl By<'_> {
 }
 
 impl AgentCaller {
-    /// The agent as it is now, if its token still works, its tenant was not deleted and the key is still its own that has signed the request.
+    /// The agent as it is now, if its token still works, its tenant was not deleted and the key is still its own that
+    /// has signed the request.
     pub fn refresh(&self, tenant: &TenantSnapshot, now: Timestamp) -> Result<Arc<Agent>, Refusal> {
         let directory = &tenant.directory;
         let works = match &self.credential {
@@ -296,8 +298,8 @@ async fn let_in(gateway: &Gateway, access: Access, mut request: Request) -> Resu
     Ok(request)
 }
 
-/// The request, if the agent has signed it or signs none. The caller remembers by which key: until its body has come, that may have been
-/// taken away.
+/// The request, if the agent has signed it or signs none. The caller remembers by which key: until its body has come,
+/// that may have been taken away.
 async fn check_signature(
     gateway: &Gateway,
     caller: &mut AgentCaller,
@@ -318,8 +320,8 @@ fn signing_keys(snapshot: &Snapshot, caller: &AgentCaller) -> Option<Arc<Signing
     tenant.request_keys.of_agent(caller.agent.id).map(Arc::clone)
 }
 
-/// Who sends the request, if this route lets them in. Whether it lets agents in is looked at when they have signed, if they have to: whoever has
-/// stolen a token is not told that it works.
+/// Who sends the request, if this route lets them in. Whether it lets agents in is looked at when they have signed, if
+/// they have to: whoever has stolen a token is not told that it works.
 fn caller_for(
     gateway: &Gateway,
     snapshot: &Snapshot,
@@ -355,8 +357,8 @@ fn caller_for(
     Ok(caller)
 }
 
-/// The tenant of the agent with this token, if the token alone proves who asks: made by this gateway, for an agent that does not sign its
-/// requests. `None` does not mean that the caller is refused.
+/// The tenant of the agent with this token, if the token alone proves who asks: made by this gateway, for an agent that
+/// does not sign its requests. `None` does not mean that the caller is refused.
 pub fn tenant_of_agent(gateway: &Gateway, authorization: &[u8]) -> Option<TenantId> {
     gateway.check_current().ok()?;
     let secret = secret_in(std::str::from_utf8(authorization).ok()?)?;

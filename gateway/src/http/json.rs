@@ -96,8 +96,8 @@ fn fairness_key(extensions: &Extensions) -> Option<FairnessKey> {
     agents.or_else(|| people().map(|caller| FairnessKey::people_of(caller.tenant)))
 }
 
-/// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for one account would be
-/// approved for its neighbours.
+/// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for
+/// one account would be approved for its neighbours.
 pub struct CanonicalBody(pub Canonical);
 
 impl FromRequest<Arc<Gateway>> for CanonicalBody {
@@ -129,8 +129,8 @@ impl CanonicalBody {
     }
 }
 
-/// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are rounded; all other
-/// integers are held to what they are elsewhere, so that no change of a definition goes unseen.
+/// The canonical text of a JSON body with JSON Schemas. Their bounds are often those of integers of 64 bits, and are
+/// rounded; all other integers are held to what they are elsewhere, so that no change of a definition goes unseen.
 pub struct SchemaBody(pub Canonical);
 
 impl FromRequest<Arc<Gateway>> for SchemaBody {
@@ -287,8 +287,8 @@ pub(super) async fn bytes(body: Body, headers: &HeaderMap, bounds: Bounds<'_>) -
         .map_err(|_| late(time_max))?
 }
 
-/// The bytes of a body, if there are not more of them. A piece of it keeps all of the buffer that it was read into, so each is let go before
-/// the next one is waited for: however small they are, no more is kept than the body.
+/// The bytes of a body, if there are not more of them. A piece of it keeps all of the buffer that it was read into, so
+/// each is let go before the next one is waited for: however small they are, no more is kept than the body.
 async fn gather(body: Body, bytes_max: usize) -> Result<Bytes, Refusal> {
     let mut pieces = body.into_data_stream();
     let mut gathered: Vec<u8> = Vec::new();

@@ -1,7 +1,7 @@
 //! MessagePack, for callers who would rather not write and read JSON: bodies by `Content-Type`, answers by `Accept`.
 //!
-//! A body is made canonical text before anybody looks at it, and an answer is turned into a message after everybody has. So what is
-//! recorded, signed and compared is JSON, whoever asks.
+//! A body is made canonical text before anybody looks at it, and an answer is turned into a message after everybody
+//! has. So what is recorded, signed and compared is JSON, whoever asks.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;

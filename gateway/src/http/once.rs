@@ -1,5 +1,5 @@
-//! Headers that say who asks, where, for what and until when: each is sent once. Of two that differ the gateway would go by the one, and a
-//! proxy in front of it, which has checked the request, perhaps by the other.
+//! Headers that say who asks, where, for what and until when: each is sent once. Of two that differ the gateway would
+//! go by the one, and a proxy in front of it, which has checked the request, perhaps by the other.
 
 use super::caller::COUNTERSIGN_TENANT;
 use super::idempotency::IDEMPOTENCY_KEY;

@@ -1,7 +1,7 @@
 //! Pages of a list: `?limit=` and `&cursor=` in, `items` and `next_cursor` out.
 //!
-//! A cursor is the key of the last item, so a page is stable while things are added and removed. A page has a bound in bytes, too: where
-//! items are large there are fewer.
+//! A cursor is the key of the last item, so a page is stable while things are added and removed. A page has a bound in
+//! bytes, too: where items are large there are fewer.
 
 use super::refusal::{Code, Refusal};
 use serde::{Deserialize, Serialize};
@@ -73,8 +73,8 @@ fn json_bytes<T: Serialize>(value: &T) -> usize {
 }
 
 impl<T: Serialize> Page<T> {
-    /// The page that these items begin, which ends with the one with which they come to [`store::BYTES_AT_ONCE`]. `items` may go on behind it:
-    /// then there is a next one.
+    /// The page that these items begin, which ends with the one with which they come to [`store::BYTES_AT_ONCE`].
+    /// `items` may go on behind it: then there is a next one.
     pub fn in_room<S>(
         items: impl Iterator<Item = S>,
         limit: usize,

@@ -153,8 +153,8 @@ codes! {
 /// The member of a problem that says what `Retry-After` does.
 const RETRY_AFTER_SECONDS: &str = "retry_after_seconds";
 
-/// A refusal or a fault: what a problem document is made of. Its code says which (4xx or 5xx). Boxed, so that a `Result` that may hold one
-/// stays small on the way to a yes.
+/// A refusal or a fault: what a problem document is made of. Its code says which (4xx or 5xx). Boxed, so that a
+/// `Result` that may hold one stays small on the way to a yes.
 #[derive(Debug, Clone)]
 pub struct Refusal(Box<Parts>);
 
@@ -227,7 +227,8 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// Changes of the tenant that are in force here are not in the database any more. Nothing but a restart helps, so nobody is told to try again.
+    /// Changes of the tenant that are in force here are not in the database any more. Nothing but a restart helps, so
+    /// nobody is told to try again.
     pub fn changes_lost() -> Self {
         Self::new(
             Code::LedgerUnavailable,

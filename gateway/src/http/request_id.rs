@@ -1,7 +1,8 @@
-//! The id of a request: taken from `X-Request-Id` or made, sent back as it came, and named in every problem. The log has it where the gateway has made a
-//! mistake.
+//! The id of a request: taken from `X-Request-Id` or made, sent back as it came, and named in every problem. The log
+//! has it where the gateway has made a mistake.
 //!
-//! It is the outermost of what is done for a request, so it is also the one place where refusals are rendered and requests are counted.
+//! It is the outermost of what is done for a request, so it is also the one place where refusals are rendered and
+//! requests are counted.
 
 use super::json::readable;
 use super::messagepack;
@@ -32,8 +33,8 @@ impl RequestId {
         self.0.to_str().unwrap_or_default()
     }
 
-    /// Counts what has kept the gateway from doing what this request asks for, or answering one of its asks. If it was a mistake of the gateway,
-    /// the log has it.
+    /// Counts what has kept the gateway from doing what this request asks for, or answering one of its asks. If it was
+    /// a mistake of the gateway, the log has it.
     pub fn note(&self, gateway: &Gateway, refusal: &Refusal) {
         gateway.metrics.count_refusal(refusal.code());
         if refusal.code() == Code::Internal {
@@ -45,7 +46,8 @@ impl RequestId {
         }
     }
 
-    /// Counts what has kept the gateway from doing one of several things that this request asks for, if it was a mistake of the gateway.
+    /// Counts what has kept the gateway from doing one of several things that this request asks for, if it was a
+    /// mistake of the gateway.
     pub fn note_part(&self, gateway: &Gateway, refusal: &Refusal) {
         if refusal.code() == Code::Internal {
             self.note(gateway, refusal);
@@ -59,8 +61,8 @@ impl RequestId {
     }
 }
 
-/// The id that a caller gives, if it can be sent back as it came and read everywhere: printable ASCII. Spaces are inside only, because those around a
-/// value are no part of it (RFC 9110, section 5.5).
+/// The id that a caller gives, if it can be sent back as it came and read everywhere: printable ASCII. Spaces are
+/// inside only, because those around a value are no part of it (RFC 9110, section 5.5).
 fn given(headers: &HeaderMap) -> Option<&HeaderValue> {
     headers.get(X_REQUEST_ID).filter(|value| {
         let bytes = value.as_bytes();

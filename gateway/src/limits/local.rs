@@ -29,8 +29,8 @@ impl Levels {
             return Level::now(None, size, now);
         };
         let level = Level::now(Some(&*known), size, now);
-        // Both are kept also where nothing is taken: whoever is refused waits for what comes back by the new size, and from a clock that
-        // was set back.
+        // Both are kept also where nothing is taken: whoever is refused waits for what comes back by the new size, and
+        // from a clock that was set back.
         if known.size == size {
             known.at = known.at.min(level.at);
         } else {
@@ -98,8 +98,8 @@ impl Local {
         Remaining::of(&levels.now(owner, size, now), now)
     }
 
-    /// Forgets buckets that are full again, and returns how many. Asks do it only while there are more and more of them, so it is to
-    /// be called every now and then.
+    /// Forgets buckets that are full again, and returns how many. Asks do it only while there are more and more of
+    /// them, so it is to be called every now and then.
     pub fn forget_full(&self, now: Timestamp) -> usize {
         let mut levels = lock(&self.levels);
         let before = levels.known.len();

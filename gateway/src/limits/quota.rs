@@ -5,8 +5,8 @@ use crate::http::{Code, Refusal};
 use engine::quotas::QuotaExceeded;
 use model::Timestamp;
 
-/// The refusal of a call that there is no room for. `now` is the time by the clock, which callers wait by: the chain may be ahead of one that
-/// was set back.
+/// The refusal of a call that there is no room for. `now` is the time by the clock, which callers wait by: the chain
+/// may be ahead of one that was set back.
 pub fn exceeded(over: &QuotaExceeded, now: Timestamp) -> Refusal {
     let quota = &over.quota;
     let (holder, window, limit) = (quota.holder, quota.window.as_str(), quota.limit);

@@ -1,10 +1,10 @@
 //! Buckets that several gateways share: each gateway takes tokens out of the store in advance, and admits from what
 //! it was lent without asking anybody.
 //!
-//! What all of them admit together is never more than the bucket is refilled with, because a token is in the store or with one gateway,
-//! and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it is lent, so a burst can be larger than
-//! the bucket by what its gateways have left. Tokens that were lent and lie unused for `IDLE_MAX` are given back to the store, for the other
-//! gateways.
+//! What all of them admit together is never more than the bucket is refilled with, because a token is in the store or
+//! with one gateway, and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it
+//! is lent, so a burst can be larger than the bucket by what its gateways have left. Tokens that were lent and lie
+//! unused for `IDLE_MAX` are given back to the store, for the other gateways.
 
 use super::to_the_end::ToTheEnd;
 use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};
@@ -134,7 +134,8 @@ impl Shared {
         refusal_of_last(lacking).map_or(Ok(()), Err)
     }
 
-    /// Refuses what one of these buckets has too few tokens for. Nothing is lent: whoever only looks takes nothing from other gateways.
+    /// Refuses what one of these buckets has too few tokens for. Nothing is lent: whoever only looks takes nothing from
+    /// other gateways.
     pub(super) async fn check(&self, missing: &[Want]) -> Result<(), Refusal> {
         let mut lacking = Vec::new();
         for want in missing {
@@ -151,8 +152,9 @@ impl Shared {
         refusal_of_last(lacking).map_or(Ok(()), Err)
     }
 
-    /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease. A caller that hangs up while the store
-    /// is asked changes nothing: what it lends is kept, because it is nowhere else. One that only waits for others leaves nothing behind.
+    /// Has tokens of one bucket lent, so that there are enough; if there are not, what became of the lease. A caller
+    /// that hangs up while the store is asked changes nothing: what it lends is kept, because it is nowhere else. One
+    /// that only waits for others leaves nothing behind.
     async fn lend(self: &Arc<Self>, want: &Want) -> Result<Option<Lease>, StoreError> {
         let door = Arc::clone(&self.doors[self.door(&want.owner)]);
         let one_at_a_time = door.lock_owned().await;
@@ -173,8 +175,8 @@ impl Shared {
         leasing.await
     }
 
-    /// Asks the store for so many tokens at least, and keeps what it lends; if it lends none, what became of the lease. To be called by one at
-    /// a time for a bucket.
+    /// Asks the store for so many tokens at least, and keeps what it lends; if it lends none, what became of the lease.
+    /// To be called by one at a time for a bucket.
     async fn lease(&self, want: &Want, missing: u32) -> Result<Option<Lease>, StoreError> {
         let share = (want.size.capacity() / SHARE).clamp(1, LEASE_MAX);
         let wanted = Wanted {

@@ -1,7 +1,7 @@
 //! Futures that go on to their end when whoever waits for them goes away.
 //!
-//! They run where they are waited for, so that whoever waits goes on at once when they are through; a task of their own would have to wake it
-//! first. Only what is given up becomes a task.
+//! They run where they are waited for, so that whoever waits goes on at once when they are through; a task of their own
+//! would have to wake it first. Only what is given up becomes a task.
 
 use futures_util::future::BoxFuture;
 use std::pin::Pin;

@@ -1,9 +1,10 @@
 //! Connections of a Unix socket.
 //!
-//! Whenever one side of a Unix socket reads, the kernel tells the other side that it can be written to. Nobody waits for that here, because an answer
-//! goes into an empty buffer; but a connection that is registered for it, as the runtime's own are, has an event for each message that its caller
-//! takes, and a worker that sleeps is woken to find nothing to do. So these are registered for what there is to read, and for more only while a
-//! buffer is full. A connection is one file all the while, so its place counts for it whatever its caller does.
+//! Whenever one side of a Unix socket reads, the kernel tells the other side that it can be written to. Nobody waits
+//! for that here, because an answer goes into an empty buffer; but a connection that is registered for it, as the
+//! runtime's own are, has an event for each message that its caller takes, and a worker that sleeps is woken to find
+//! nothing to do. So these are registered for what there is to read, and for more only while a buffer is full. A
+//! connection is one file all the while, so its place counts for it whatever its caller does.
 
 use axum::serve::Listener;
 use std::io::{self, Read, Write};
@@ -65,8 +66,8 @@ impl LocalStream {
             .ok_or_else(|| io::ErrorKind::NotConnected.into())
     }
 
-    /// Registers it anew, for this. The registration before took with it who was to be woken when something comes: so its task is woken
-    /// now, and looks at everything again.
+    /// Registers it anew, for this. The registration before took with it who was to be woken when something comes: so
+    /// its task is woken now, and looks at everything again.
     fn register_for(&mut self, interest: Interest, context: &Context<'_>) -> io::Result<()> {
         let stream = self.stream.take().map(AsyncFd::into_inner);
         let stream = stream.ok_or(io::ErrorKind::NotConnected)?;

@@ -12,8 +12,8 @@ use store::StoredEntry;
 pub(super) struct Page(String);
 
 impl Page {
-    /// What a stream begins with: how long a client waits before it connects again, and behind which entry it goes on then, should this
-    /// be all that it gets.
+    /// What a stream begins with: how long a client waits before it connects again, and behind which entry it goes on
+    /// then, should this be all that it gets.
     pub(super) fn beginning(retry_ms: u64, seq: u64) -> Self {
         Self(format!("retry: {retry_ms}\nid: {seq}\n\n"))
     }

@@ -1,10 +1,11 @@
 //! `GET /v1/events`: the entries of a ledger as they are recorded, as server-sent events.
 //!
-//! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from now on. It
-//! reads the next page only when the caller has taken the one before. It ends when the key stops working, when the gateway
-//! stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again misses nothing. One that nobody reads
-//! loses its place when the key stops working, though it cannot be told. A stream says where it begins, where it ends and, if nothing is wanted
-//! of what it reads, now and then how far it has come: whoever comes again goes on from there.
+//! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from
+//! now on. It reads the next page only when the caller has taken the one before. It ends when the key stops working,
+//! when the gateway stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again
+//! misses nothing. One that nobody reads loses its place when the key stops working, though it cannot be told. A stream
+//! says where it begins, where it ends and, if nothing is wanted of what it reads, now and then how far it has come:
+//! whoever comes again goes on from there.
 
 use super::page::Page;
 use super::{Follower, Heard, NoPlace, Place};
@@ -36,8 +37,8 @@ const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
 /// Entries in a page: what a stream holds in memory.
 const PAGE: u32 = 64;
-/// How long a stream that has read everything does not listen: a commit wakes it at most this often. Nor does one rest longer that has found
-/// nothing in a page.
+/// How long a stream that has read everything does not listen: a commit wakes it at most this often. Nor does one rest
+/// longer that has found nothing in a page.
 const PAUSE: Duration = Duration::from_millis(50);
 /// How often it looks without having heard anything: at its credential, and at what other gateways may have written.
 const LOOK: Duration = Duration::from_millis(500);
@@ -168,8 +169,8 @@ impl Seat {
         self.caller.check(&self.gateway)
     }
 
-    /// Takes the place away when the caller may be told nothing any more. The stream looks at that itself before each page, but nobody asks for one
-    /// where the last one is not taken, and others have no place meanwhile.
+    /// Takes the place away when the caller may be told nothing any more. The stream looks at that itself before each
+    /// page, but nobody asks for one where the last one is not taken, and others have no place meanwhile.
     async fn watch(seat: Weak<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;

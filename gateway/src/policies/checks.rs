@@ -44,7 +44,8 @@ pub async fn validate(
     Ok(Json(Validation { valid, diagnostics }))
 }
 
-/// What is not wrong with a set but odd, also for who is registered now. Users may be many, so they are counted where nobody waits for a decision.
+/// What is not wrong with a set but odd, also for who is registered now. Users may be many, so they are counted where
+/// nobody waits for a decision.
 async fn warnings(
     gateway: &Gateway,
     tenant: TenantId,
@@ -80,8 +81,8 @@ fn short_of_people(set: &PolicySet, directory: &Directory) -> Vec<Diagnostic> {
     })
 }
 
-/// `GET /v1/policies/schema`: what policies of this tenant can speak of, in both of Cedar's forms. It grows with the tools, so it is written where
-/// nobody waits for a decision.
+/// `GET /v1/policies/schema`: what policies of this tenant can speak of, in both of Cedar's forms. It grows with the
+/// tools, so it is written where nobody waits for a decision.
 pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,

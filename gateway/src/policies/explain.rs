@@ -123,7 +123,8 @@ impl Gateway {
         let run = self.run_of(tenant, &ask).await?;
         let approval = self.approval_of(tenant.directory.tenant.id, &ask).await?;
         let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
-        // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on, however long it waits.
+        // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on,
+        // however long it waits.
         let id = tenant.directory.tenant.id;
         let permit = if *has_begun {
             self.drafts.acquire_for_part(id).await

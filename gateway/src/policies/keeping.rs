@@ -1,19 +1,21 @@
-//! What is kept of a tenant's policies: of what changes at once and of all of them, as many versions that are not in use as there is room for.
+//! What is kept of a tenant's policies: of what changes at once and of all of them, as many versions that are not in
+//! use as there is room for.
 //!
-//! All that is kept of a policy is written whenever it changes, while nobody is answered, and all that is kept is in memory. What is in use is never
-//! forgotten, nor is the newest other version of a policy that is there; the texts of all versions are in the ledger.
+//! All that is kept of a policy is written whenever it changes, while nobody is answered, and all that is kept is in
+//! memory. What is in use is never forgotten, nor is the newest other version of a policy that is there; the texts of
+//! all versions are in the ledger.
 
 use crate::http::{Code, Refusal};
 use model::{Directory, Noun, Policy, SlashFreeName, Timestamp, Write};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// How many bytes of policies are written at once with all of their versions: a set of the usual length with its history. Where there are more,
-/// their versions that are not in use share as much.
+/// How many bytes of policies are written at once with all of their versions: a set of the usual length with its
+/// history. Where there are more, their versions that are not in use share as much.
 const WRITTEN_BYTES_MAX: usize = 4 << 20;
 
-/// The most bytes that are kept of a tenant's policies, those that were deleted among them: the largest set in each of some fifteen versions. Policies
-/// that were deleted are forgotten first.
+/// The most bytes that are kept of a tenant's policies, those that were deleted among them: the largest set in each of
+/// some fifteen versions. Policies that were deleted are forgotten first.
 const KEPT_BYTES_MAX: usize = 64 << 20;
 
 /// Policies that change at once.
@@ -27,8 +29,8 @@ pub(super) struct Changing<'d> {
 }
 
 impl Changing<'_> {
-    /// What is written: these policies, with as many versions as there is room for, and what is forgotten for them. Refuses if there is no room for them,
-    /// unless they need no more than before.
+    /// What is written: these policies, with as many versions as there is room for, and what is forgotten for them.
+    /// Refuses if there is no room for them, unless they need no more than before.
     pub(super) fn writes(mut self) -> Result<Vec<Write>, Refusal> {
         if self.bytes() > WRITTEN_BYTES_MAX {
             self.remember(WRITTEN_BYTES_MAX / (self.put.len() + self.gone.len()));
@@ -51,7 +53,8 @@ impl Changing<'_> {
         Ok(put.chain(forgotten).collect())
     }
 
-    /// Those that were deleted longest ago, until there is room; `others` is what is kept beside these, without what is forgotten.
+    /// Those that were deleted longest ago, until there is room; `others` is what is kept beside these, without what is
+    /// forgotten.
     fn forgotten(&self, others: &mut usize) -> Vec<Arc<Policy>> {
         let written = self.bytes();
         if *others + written <= KEPT_BYTES_MAX {

@@ -1,5 +1,5 @@
-//! Long work of which a tenant has one at a time, so that whoever begins it again and again leaves the others their turns. Nobody waits here:
-//! a second one is refused.
+//! Long work of which a tenant has one at a time, so that whoever begins it again and again leaves the others their
+//! turns. Nobody waits here: a second one is refused.
 
 use crate::locks::lock;
 use model::TenantId;

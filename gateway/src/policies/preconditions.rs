@@ -1,4 +1,5 @@
-//! What whoever changes policies has seen of them, by entity tags (RFC 9110, section 13.1): over anything else nothing is written.
+//! What whoever changes policies has seen of them, by entity tags (RFC 9110, section 13.1): over anything else nothing
+//! is written.
 //!
 //! It is looked at in the turn of the change. Reading is not conditional: a list is always sent.
 
@@ -31,8 +32,9 @@ pub(super) fn tag(version: u64) -> String {
     format!("\"{version}\"")
 }
 
-/// The entity tag of the set that these policies are, in the order of their names. What a version says never changes, so numbers and times stand for texts:
-/// a policy that was forgotten and is made anew begins at 1 again, at another time.
+/// The entity tag of the set that these policies are, in the order of their names. What a version says never changes,
+/// so numbers and times stand for texts: a policy that was forgotten and is made anew begins at 1 again, at another
+/// time.
 pub(super) fn tag_of_set<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> String {
     let mut hasher = Hasher::default();
     for policy in policies.into_iter().filter(|policy| is_there(policy)) {
@@ -60,8 +62,8 @@ pub(super) fn check(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), 
     there.check(headers)
 }
 
-/// Refuses whoever has seen another set of policies than the tenant has. The set has a tag also where it is empty, and then `*` does not stand
-/// for it.
+/// Refuses whoever has seen another set of policies than the tenant has. The set has a tag also where it is empty, and
+/// then `*` does not stand for it.
 pub(super) fn check_set(headers: &HeaderMap, directory: &Directory) -> Result<(), Refusal> {
     let policies = &directory.policies;
     let there = There {

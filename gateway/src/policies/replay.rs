@@ -36,8 +36,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// How many replays a gateway runs at once. They share the cores that there are for them.
 pub const AT_ONCE_MAX: usize = 2;
-/// The cores that replays have, all of them together: one is left to the sequencer and the callers. There are as many for a process, because
-/// the cores are the machine's, however many gateways are in it.
+/// The cores that replays have, all of them together: one is left to the sequencer and the callers. There are as many
+/// for a process, because the cores are the machine's, however many gateways are in it.
 pub static CORES: LazyLock<Semaphore> = LazyLock::new(|| Semaphore::new(cores()));
 /// How many decisions are judged again if nobody says.
 const LIMIT: u64 = 10_000;

@@ -1,8 +1,8 @@
-//! Whether every ledger is there that the system tenant's one tells of. Whoever takes one away as a whole takes away everything that could
-//! miss it, but for that entry.
+//! Whether every ledger is there that the system tenant's one tells of. Whoever takes one away as a whole takes away
+//! everything that could miss it, but for that entry.
 //!
-//! Of the other ledgers only the first entry is looked at here: where one was taken away and somebody was answered since, there is one again, which
-//! begins with that answer.
+//! Of the other ledgers only the first entry is looked at here: where one was taken away and somebody was answered
+//! since, there is one again, which begins with that answer.
 
 use super::audit::Fault;
 use engine::EntryKind;
@@ -16,8 +16,8 @@ struct TenantBody {
     id: TenantId,
 }
 
-/// The first of these entries that tells of a ledger that is not there. The first entry of that one came with the same commit, and so whoever
-/// has read the one finds the other.
+/// The first of these entries that tells of a ledger that is not there. The first entry of that one came with the same
+/// commit, and so whoever has read the one finds the other.
 pub(super) async fn gone(
     store: &dyn Store,
     tenant: TenantId,

@@ -1,6 +1,7 @@
-//! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, what is stored of the tree is
-//! what they make, every decision and receipt says what its entry says, the receipt signed by a key of the log, and no outcome is forgotten
-//! that was reported. Of the system tenant's ledger it also means that those which it tells of are there.
+//! What verifying a stored ledger means: the entries are a chain, it ends at the recorded head, what is stored of the
+//! tree is what they make, every decision and receipt says what its entry says, the receipt signed by a key of the log,
+//! and no outcome is forgotten that was reported. Of the system tenant's ledger it also means that those which it tells
+//! of are there.
 //!
 //! It reads a chunk at a time, holds no read transaction between chunks, and its memory does not grow with the range.
 //! That the head itself was not rewritten together with the chain, only a checkpoint or a receipt kept elsewhere can show.

@@ -73,8 +73,8 @@ impl<'a> DecisionBody<'a> {
         Ok(())
     }
 
-    /// The run that the row should name: that of the ask, see [`engine::Ask::run`]. `is_named` says whether the row names one. If the ask has only
-    /// `parent_run_id`, it need not, because earlier versions left it out.
+    /// The run that the row should name: that of the ask, see [`engine::Ask::run`]. `is_named` says whether the row
+    /// names one. If the ask has only `parent_run_id`, it need not, because earlier versions left it out.
     fn run(&self, is_named: bool) -> Option<&str> {
         let parent = self.parent_run_id.as_deref().filter(|_| is_named);
         self.run_id.as_deref().or(parent)

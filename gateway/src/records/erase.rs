@@ -1,13 +1,14 @@
 //! `POST /v1/ledger/erase`: takes what entries tell out of the ledger, and leaves that they were there.
 //!
-//! The header of an erased entry stays, with the digest of its body, so the chain and every proof still verify. The body goes, and in
-//! the same commit the rows of the decision, its receipt, its request id, what was held and what people were asked; before it, what the search
-//! index knows. The commit adds an entry that tells which bodies are gone, by whom and by what they were chosen.
+//! The header of an erased entry stays, with the digest of its body, so the chain and every proof still verify. The
+//! body goes, and in the same commit the rows of the decision, its receipt, its request id, what was held and what
+//! people were asked; before it, what the search index knows. The commit adds an entry that tells which bodies are
+//! gone, by whom and by what they were chosen.
 //!
 //! A tenant may have it done by itself, after so many days: [`retention`].
 //!
-//! What agents asked can be erased, and what came of it. What changed the directory cannot: that is who could do what, by names that the
-//! tenant has given. Nor can what agents did with budgets by themselves.
+//! What agents asked can be erased, and what came of it. What changed the directory cannot: that is who could do what,
+//! by names that the tenant has given. Nor can what agents did with budgets by themselves.
 
 mod choose;
 pub mod retention;
@@ -117,8 +118,8 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
     })
 }
 
-/// Erases what is chosen among these entries, a page of them at least, until there are no more or it is enough. Returns the entry to go on
-/// with.
+/// Erases what is chosen among these entries, a page of them at least, until there are no more or it is enough. Returns
+/// the entry to go on with.
 async fn take(
     gateway: &Gateway,
     taking: &mut Taking<'_>,

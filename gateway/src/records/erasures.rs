@@ -76,8 +76,8 @@ impl Erasures {
     }
 }
 
-/// Whether the body is the one that the entry's hash covers. Where a body was erased, whatever is there is held against nothing else, and
-/// the chain may end before this entry.
+/// Whether the body is the one that the entry's hash covers. Where a body was erased, whatever is there is held against
+/// nothing else, and the chain may end before this entry.
 fn has_its_body(tenant: TenantId, entry: &StoredEntry) -> bool {
     let tenant = tenant.to_string();
     let readable = Readable::new(&tenant, entry);

@@ -1,9 +1,9 @@
-//! `GET /v1/ledger/evidence`: one file for an auditor: a stretch of the ledger with the answers that were given, the keys that have
-//! signed it, and everything that its decisions name by a digest.
+//! `GET /v1/ledger/evidence`: one file for an auditor: a stretch of the ledger with the answers that were given, the
+//! keys that have signed it, and everything that its decisions name by a digest.
 //!
-//! It is a tar archive, made and sent a chunk at a time. `countersign verify` takes it as it is; a `README.md` in it says how to check it by
-//! hand. What is about one run has the headers of everything between its first and its last entry, so that no entry can be left out of the
-//! middle, and the bodies of its own and of erasures only.
+//! It is a tar archive, made and sent a chunk at a time. `countersign verify` takes it as it is; a `README.md` in it
+//! says how to check it by hand. What is about one run has the headers of everything between its first and its last
+//! entry, so that no entry can be left out of the middle, and the bodies of its own and of erasures only.
 
 mod about;
 pub(crate) mod tar;
@@ -199,7 +199,8 @@ impl Pack {
         run.is_none_or(|run| is_of_erasures || run.has(&entry.body))
     }
 
-    /// What decisions name by its digest, as far as it is there and this part has room for more: policies may have megabytes each.
+    /// What decisions name by its digest, as far as it is there and this part has room for more: policies may have
+    /// megabytes each.
     async fn push_named(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         let Stretch { gateway, tenant, .. } = &self.stretch;
         let mut room = Room::default();

@@ -1,4 +1,5 @@
-//! `GET /v1/ledger/export`: a stretch of the ledger with its answers and a checkpoint at the end, as `countersign verify` reads it.
+//! `GET /v1/ledger/export`: a stretch of the ledger with its answers and a checkpoint at the end, as
+//! `countersign verify` reads it.
 //!
 //! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
 //! nothing open in the store. What fails midway breaks the response off, and a file without its last line is not whole. It can be

@@ -85,7 +85,8 @@ impl Stretch {
         Ok(line)
     }
 
-    /// The place for the next entries, to be kept until they are written: nobody makes many files at once at the cost of those who ask.
+    /// The place for the next entries, to be kept until they are written: nobody makes many files at once at the cost
+    /// of those who ask.
     pub(super) async fn place(&self) -> Permit {
         self.gateway.readings.acquire_for_part(self.tenant).await
     }
@@ -142,8 +143,8 @@ impl Stretch {
         Ok(line)
     }
 
-    /// One that witnesses have cosigned, if it goes further than the file. One that goes just as far has to be made now: a body that was
-    /// erased while the file was read is told of behind it.
+    /// One that witnesses have cosigned, if it goes further than the file. One that goes just as far has to be made
+    /// now: a body that was erased while the file was read is told of behind it.
     async fn checkpoint(&self) -> Result<Signed, Refusal> {
         match Signed::witnessed(&self.gateway, self.tenant).await {
             Ok(witnessed) if witnessed.size > self.last => Ok(witnessed),

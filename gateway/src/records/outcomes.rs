@@ -1,5 +1,5 @@
-//! Whether what was reported of a decision is remembered beside the ledger: by that it is known that there is an outcome already, and nothing is
-//! reported, and charged, twice.
+//! Whether what was reported of a decision is remembered beside the ledger: by that it is known that there is an
+//! outcome already, and nothing is reported, and charged, twice.
 //!
 //! What is remembered without an entry that tells of it is not looked for.
 
@@ -15,7 +15,8 @@ struct OutcomeBody {
     decision_id: DecisionId,
 }
 
-/// The first of these entries that tells of an outcome which is not remembered. That of a decision which was erased does not have to be.
+/// The first of these entries that tells of an outcome which is not remembered. That of a decision which was erased
+/// does not have to be.
 pub(super) async fn forgotten(
     store: &dyn Store,
     tenant: TenantId,

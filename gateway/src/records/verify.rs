@@ -99,8 +99,8 @@ pub async fn verify(
     }))
 }
 
-/// What is wrong where a ledger ends before the beginning of what is asked about and before the end that a checkpoint says it had. The checkpoint is
-/// signed, so that is no mistake of whoever asks.
+/// What is wrong where a ledger ends before the beginning of what is asked about and before the end that a checkpoint
+/// says it had. The checkpoint is signed, so that is no mistake of whoever asks.
 fn cut_before(checkpoint: Option<&TrustedCheckpoint>, range: Range, end: &Head) -> Option<Fault> {
     let (held, found) = (checkpoint?.checkpoint().size, end.seq);
     let is_cut = held > found && range.begins_behind(found);
@@ -122,8 +122,9 @@ async fn keys_fault(gateway: &Gateway, head: &Head) -> Result<Option<Fault>, Ref
     Ok(differ.map(|what| Fault::at(head.seq, what)))
 }
 
-/// What is left of a ledger that was cut or rewritten as a whole agrees with itself, and nothing is wrong with what was read. The watch has seen
-/// it before, and what it knows is said here as it is to whoever wants a checkpoint. With it, how many entries come before it.
+/// What is left of a ledger that was cut or rewritten as a whole agrees with itself, and nothing is wrong with what was
+/// read. The watch has seen it before, and what it knows is said here as it is to whoever wants a checkpoint. With it,
+/// how many entries come before it.
 async fn known_fault(
     gateway: &Gateway,
     tenant: TenantId,

@@ -30,7 +30,8 @@ pub struct Body {
 }
 
 impl Body {
-    /// Nothing is held for what was stopped: the agent, those in whose name it asks, the run, the one that started it, or the tool.
+    /// Nothing is held for what was stopped: the agent, those in whose name it asks, the run, the one that started it,
+    /// or the tool.
     fn check_standing(&self, tenant: &TenantSnapshot, caller: &AgentCaller) -> Result<(), Refusal> {
         check_standing(tenant, caller)?;
         let runs = [&self.run_id, &self.parent_run_id].into_iter().flatten();

@@ -62,8 +62,8 @@ pub async fn release(
     gateway.settle(&caller, &id, &request, SettleStep::Release).await
 }
 
-/// Holds it longer, unless it is for what was stopped meanwhile, or with a tool that the agent, or one in whose name it asks, may not use any
-/// more.
+/// Holds it longer, unless it is for what was stopped meanwhile, or with a tool that the agent, or one in whose name it
+/// asks, may not use any more.
 pub async fn extend(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
@@ -107,8 +107,8 @@ impl Gateway {
         Ok(Answer(StatusCode::OK, settled.await?))
     }
 
-    /// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never changes, and a run has its
-    /// parent for good.
+    /// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never
+    /// changes, and a run has its parent for good.
     async fn held_by(&self, caller: &AgentCaller, id: ReservationId) -> Result<Option<HeldFor>, Refusal> {
         let found = self.store.reservation(caller.tenant, id).await?;
         let Some(held) = found.filter(|held| held.agent == caller.agent.id) else {

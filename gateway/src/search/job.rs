@@ -1,8 +1,10 @@
 //! Puts blocks of ledgers into the search index, once all of their entries are there.
 //!
-//! Nothing waits for it and it hurries for nobody: it is done on the [`background`](crate::background) thread, rests longer than it works on blocks, and much
-//! longer while many wait for decisions. Of several gateways on one database any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself:
-//! everywhere in it every few minutes, and otherwise behind what was seen to be in the index, and where an erasure has taken blocks out.
+//! Nothing waits for it and it hurries for nobody: it is done on the [`background`](crate::background) thread, rests
+//! longer than it works on blocks, and much longer while many wait for decisions. Of several gateways on one database
+//! any may do a block; whoever has claimed it does. What it has not done yet is looked for in the ledger itself:
+//! everywhere in it every few minutes, and otherwise behind what was seen to be in the index, and where an erasure has
+//! taken blocks out.
 
 use super::is_of_ledger;
 use crate::background::Breaks;
@@ -25,12 +27,13 @@ const RESTS_LONGER_UNDER_LOAD: u32 = 31;
 const CLAIM_MAX: Duration = Duration::from_mins(1);
 /// How many blocks of a ledger are worked on before it is the turn of another one: some seconds, rests and all.
 const BLOCKS_IN_TURN: usize = 16;
-/// How often every ledger is looked at, all of it, whether it is known to have grown or not: another gateway may have stopped in the
-/// middle.
+/// How often every ledger is looked at, all of it, whether it is known to have grown or not: another gateway may have
+/// stopped in the middle.
 const ROUND: Duration = Duration::from_mins(5);
 /// How long it waits after something went wrong.
 const PAUSE: Duration = Duration::from_secs(5);
-/// So many blocks of a ledger that were taken out of the index are asked for one by one. Where there are more, everything is looked at.
+/// So many blocks of a ledger that were taken out of the index are asked for one by one. Where there are more,
+/// everything is looked at.
 const TAKEN_MAX: usize = 64;
 
 /// What is left to do, and how the job is told.
@@ -41,7 +44,8 @@ pub struct Indexing {
     wake: Notify,
     /// Entries of finished blocks that were seen not to be in the index, of each ledger that has any. Held for a number only.
     behind: Mutex<BTreeMap<TenantId, u64>>,
-    /// Where blocks may be missing of each ledger that was looked at; of any other they may be anywhere. Held for a look at one of them.
+    /// Where blocks may be missing of each ledger that was looked at; of any other they may be anywhere. Held for a
+    /// look at one of them.
     missing: Mutex<BTreeMap<TenantId, Missing>>,
 }
 
@@ -55,7 +59,8 @@ struct Missing {
 }
 
 impl Missing {
-    /// Whether what is in the index begins with the block before the first one that may be missing, if there is one, in the current version.
+    /// Whether what is in the index begins with the block before the first one that may be missing, if there is one, in
+    /// the current version.
     fn begins_behind(&self, indexed: &[IndexedBlock]) -> bool {
         let Some(before) = self.from.checked_sub(1) else {
             return true;
@@ -99,8 +104,8 @@ impl Indexing {
         self.wake.notify_one();
     }
 
-    /// Begins a look, and says where blocks may be missing. Those that are taken out from now on are for the next look, and so is everything
-    /// until this one has ended.
+    /// Begins a look, and says where blocks may be missing. Those that are taken out from now on are for the next look,
+    /// and so is everything until this one has ended.
     fn begin_look(&self, tenant: TenantId) -> Missing {
         let mut all = self.lock_missing();
         let missing = all.get(&tenant).cloned().unwrap_or_default();
@@ -196,8 +201,9 @@ async fn run(gateway: Weak<Gateway>, indexing: Arc<Indexing>) {
     }
 }
 
-/// Puts finished blocks of a ledger into the index that are not in it, the newest first: that is what most look for. If the index is of
-/// another ledger, that is taken out first. False if there is more to do than is done in a turn. The gateway may end between two of them.
+/// Puts finished blocks of a ledger into the index that are not in it, the newest first: that is what most look for. If
+/// the index is of another ledger, that is taken out first. False if there is more to do than is done in a turn. The
+/// gateway may end between two of them.
 async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, StoreError> {
     let Some(looking) = gateway.upgrade() else {
         return Ok(true);
@@ -274,10 +280,11 @@ impl<'g> Ledger<'g> {
         }
     }
 
-    /// The finished blocks that are not in the index, or are in it as an earlier version of the gateway has put them. If the index was made from
-    /// another ledger, because a database was put back from a backup for instance, then all that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
-    /// whoever is stopped in the middle finds it again. Only that is read where blocks may be missing, and the block before it; if that is not as
-    /// it was, everything is.
+    /// The finished blocks that are not in the index, or are in it as an earlier version of the gateway has put them.
+    /// If the index was made from another ledger, because a database was put back from a backup for instance, then all
+    /// that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
+    /// whoever is stopped in the middle finds it again. Only that is read where blocks may be missing, and the block
+    /// before it; if that is not as it was, everything is.
     async fn left(&self) -> Result<Left, StoreError> {
         let indexing = &self.gateway.indexing;
         if self.finished().await? == 0 {
@@ -348,8 +355,8 @@ impl<'g> Ledger<'g> {
         Ok(self.store.head(self.tenant).await?.seq / BLOCK)
     }
 
-    /// Takes a block of another ledger out of the index, with all that it says. Alone, because all of them at once may be more than a statement
-    /// has time for.
+    /// Takes a block of another ledger out of the index, with all that it says. Alone, because all of them at once may
+    /// be more than a statement has time for.
     async fn take_out(&self, block: u64) -> Result<bool, StoreError> {
         let claim = self.claim(true);
         let is_out = self.store.claim_block(self.tenant, block, &claim).await?;
@@ -359,8 +366,8 @@ impl<'g> Ledger<'g> {
 
     /// Puts one block into the index. False if somebody else does.
     async fn index(&self, block: u64) -> Result<bool, StoreError> {
-        // By force only over what was there a moment ago. Whoever has claimed it in between loses the claim: another gateway has worked in vain, and
-        // an erasure takes the block again after its commit.
+        // By force only over what was there a moment ago. Whoever has claimed it in between loses the claim: another
+        // gateway has worked in vain, and an erasure takes the block again after its commit.
         let claim = self.claim(self.is_of_earlier_version(block).await?);
         if !self.store.claim_block(self.tenant, block, &claim).await? {
             return Ok(false);

@@ -1,8 +1,9 @@
 //! A page of the decisions that somebody looks for, newest first.
 //!
-//! A block that is in the index is asked there, and what it proposes is read from the ledger and compared. A block that is not, the
-//! newest entries above all, is read whole, so nothing is missed that was recorded before the call. A call reads a bounded number of
-//! such blocks, and looks a bounded number of terms up in the others: beyond that it gives what it has found and says where to go on.
+//! A block that is in the index is asked there, and what it proposes is read from the ledger and compared. A block that
+//! is not, the newest entries above all, is read whole, so nothing is missed that was recorded before the call. A call
+//! reads a bounded number of such blocks, and looks a bounded number of terms up in the others: beyond that it gives
+//! what it has found and says where to go on.
 
 use super::is_of_ledger;
 use engine::search::{BLOCK, Places, Query, block_of, seqs_of, version};
@@ -15,7 +16,8 @@ use store::{
 
 /// Blocks that the index is asked for at once: half a million entries.
 const BLOCKS_AT_ONCE: u64 = 256;
-/// Terms that a call looks up, in each block every one: some tenths of a second. With one term that is a ledger of a hundred million entries.
+/// Terms that a call looks up, in each block every one: some tenths of a second. With one term that is a ledger of a
+/// hundred million entries.
 const LOOK_UPS_MAX: u64 = 65_536;
 /// Blocks that a call reads because they are not in the index: some tens of milliseconds.
 const READ_MAX: u32 = 4;

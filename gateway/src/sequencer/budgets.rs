@@ -87,7 +87,8 @@ impl<'p> WantedMoves<'p> {
         &self.keys
     }
 
-    /// All of it, if all is remembered and no tenant of which something is judged by what budgets have may hold overdue reservations.
+    /// All of it, if all is remembered and no tenant of which something is judged by what budgets have may hold overdue
+    /// reservations.
     pub(super) fn recall(
         &self,
         footprints: &Footprints,
@@ -99,8 +100,8 @@ impl<'p> WantedMoves<'p> {
         self.recall_with(footprints, &[])
     }
 
-    /// All of it, after what is not remembered was read, and when overdue reservations are ended. [`NotRemembered`] only if something was
-    /// forgotten meanwhile.
+    /// All of it, after what is not remembered was read, and when overdue reservations are ended. [`NotRemembered`]
+    /// only if something was forgotten meanwhile.
     pub(super) async fn find(
         &self,
         turn: &mut dyn Turn,
@@ -154,8 +155,8 @@ impl<'p> WantedMoves<'p> {
         Ok(known)
     }
 
-    /// The parents that this batch tells of, of each run the first. A later cost of the batch counts against the budgets of these parents, too,
-    /// and it may be in another unit than the cost that told of them.
+    /// The parents that this batch tells of, of each run the first. A later cost of the batch counts against the
+    /// budgets of these parents, too, and it may be in another unit than the cost that told of them.
     fn told_parents(&self, footprints: &Footprints) -> ToldParents<'p> {
         let mut told = HashMap::new();
         for (tenant, cost) in &self.costs {
@@ -201,8 +202,8 @@ impl<'p> WantedMoves<'p> {
         Ok(())
     }
 
-    /// Reads the reservations that are settled, and the overdue ones of tenants of which something is judged by what budgets have. Returns the
-    /// overdue ones, and when they are ended.
+    /// Reads the reservations that are settled, and the overdue ones of tenants of which something is judged by what
+    /// budgets have. Returns the overdue ones, and when they are ended.
     async fn read_reservations(
         &self,
         turn: &mut dyn Turn,
@@ -345,7 +346,8 @@ async fn read_first_ends(
     if ours.is_empty() {
         return Ok(());
     }
-    // A later time would leave out what a chain that is behind holds until then. An end that is too early for one that is ahead costs a look.
+    // A later time would leave out what a chain that is behind holds until then. An end that is too early for one that
+    // is ahead costs a look.
     let after = ended_by(times.earliest(&ours));
     let first_ends = turn.find_first_ends(&ours, after).await?;
     for tenant in ours {

@@ -1,10 +1,10 @@
 //! Whether to keep looking for a moment before going to sleep.
 //!
-//! Who sleeps has to be woken: by a system call of whoever has something, and on a core that is halted meanwhile, which a virtual machine
-//! takes its time to leave (docs/decisions/0051-awake-where-somebody-comes-soon.md). Where the next one comes within that, it costs less
-//! to stay awake. So the queue is looked at for a moment first, and in between everybody else is let on this core; but only if the last
-//! wait was a short one, so that a gateway that is asked now and then sleeps as before. Hypervisors do the same before they halt a core
-//! (halt polling in Linux's KVM).
+//! Who sleeps has to be woken: by a system call of whoever has something, and on a core that is halted meanwhile, which
+//! a virtual machine takes its time to leave (docs/decisions/0051-awake-where-somebody-comes-soon.md). Where the next
+//! one comes within that, it costs less to stay awake. So the queue is looked at for a moment first, and in between
+//! everybody else is let on this core; but only if the last wait was a short one, so that a gateway that is asked now
+//! and then sleeps as before. Hypervisors do the same before they halt a core (halt polling in Linux's KVM).
 
 use std::num::NonZero;
 use std::time::{Duration, Instant};

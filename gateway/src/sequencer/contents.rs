@@ -39,8 +39,8 @@ impl Contents {
         known.young.contains(&key) || known.old.contains(&key)
     }
 
-    /// A generation number: it grows whenever all of them are forgotten. Read it before [`is_stored`](Self::is_stored); if it is higher when the
-    /// proposal is recorded, contents that were left out may be missing.
+    /// A generation number: it grows whenever all of them are forgotten. Read it before [`is_stored`](Self::is_stored);
+    /// if it is higher when the proposal is recorded, contents that were left out may be missing.
     pub(super) fn losses(&self) -> u64 {
         self.losses.load(Ordering::Relaxed)
     }

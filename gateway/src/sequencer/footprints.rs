@@ -1,9 +1,9 @@
 //! Where this gateway has left the chains that it writes, so that it need not ask when it is the only one who does.
 //!
 //! What is remembered is a guess: storage refuses a batch that is made from a place where its tenant does not stand any
-//! more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets stands beside the place
-//! that it is right at. Chains only grow. One that is shorter than it was left, or ends otherwise at the same length, tells that the store has
-//! lost what this gateway has written.
+//! more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets stands beside
+//! the place that it is right at. Chains only grow. One that is shorter than it was left, or ends otherwise at the same
+//! length, tells that the store has lost what this gateway has written.
 
 use super::remembered::{NotRemembered, Remembered};
 use model::TenantId;
@@ -35,8 +35,8 @@ impl Footprint {
         }
     }
 
-    /// Whether the store has lost entries of a tenant that was left here and stands there now. That a chain has grown again since, to more
-    /// than it was, is not seen.
+    /// Whether the store has lost entries of a tenant that was left here and stands there now. That a chain has grown
+    /// again since, to more than it was, is not seen.
     fn is_ahead_of(&self, now: &ChainPosition) -> bool {
         let (left, now) = (self.place.head(), now.head());
         now.seq < left.seq || (now.seq == left.seq && now.hash != left.hash)

@@ -1,7 +1,8 @@
 //! What is to be recorded in one commit, and who waits for what becomes of it.
 //!
-//! Whoever cannot wait long enough, has left out what the store has lost, or decides where nobody knows what others have changed, is sent away, and
-//! what it has proposed goes with it: that is done before anything is applied. How long a commit takes is not known here.
+//! Whoever cannot wait long enough, has left out what the store has lost, or decides where nobody knows what others
+//! have changed, is sent away, and what it has proposed goes with it: that is done before anything is applied. How long
+//! a commit takes is not known here.
 
 use super::{Fault, Reply, Submission, Terms, status_of};
 use engine::proposal::Intent;

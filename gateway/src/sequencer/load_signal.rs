@@ -1,11 +1,13 @@
 //! A signal of the load: whether so many wait for decisions that whatever nobody waits for should step back.
 //!
-//! A batch is what has come while the one before was written, so its size says how many wait, without a look at the clock of anybody.
+//! A batch is what has come while the one before was written, so its size says how many wait, without a look at the
+//! clock of anybody.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-/// So many proposals in a batch are a high load: one caller makes batches of one, and only dozens who never rest make larger ones.
+/// So many proposals in a batch are a high load: one caller makes batches of one, and only dozens who never rest make
+/// larger ones.
 const HIGH: usize = 24;
 /// How long it is believed to last: some hundred commits.
 const LASTS: Duration = Duration::from_millis(250);

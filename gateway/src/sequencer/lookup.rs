@@ -45,8 +45,8 @@ impl<'p> BatchReads<'p> {
         self.moves.recall(footprints, times).ok().map(of_budgets)
     }
 
-    /// Reads it in the turn, and says when overdue reservations are ended: with this batch or before it. `None` if something was forgotten while
-    /// it was read; the batch is then made again.
+    /// Reads it in the turn, and says when overdue reservations are ended: with this batch or before it. `None` if
+    /// something was forgotten while it was read; the batch is then made again.
     pub(super) async fn read(
         &self,
         turn: &mut dyn Turn,
@@ -81,8 +81,9 @@ impl<'p> BatchReads<'p> {
         Ok(Some((found, ends)))
     }
 
-    /// Looks up earlier answers to the asks that a quota would refuse, adds them to `found`, and returns the keys that it looked for. For other
-    /// asks the commit itself reports a repetition; these would not be written, so nothing would.
+    /// Looks up earlier answers to the asks that a quota would refuse, adds them to `found`, and returns the keys that
+    /// it looked for. For other asks the commit itself reports a repetition; these would not be written, so nothing
+    /// would.
     pub(super) async fn read_earlier_of_refused(
         &self,
         turn: &mut dyn Turn,
@@ -109,8 +110,8 @@ impl<'p> BatchReads<'p> {
         Ok(refused.into_iter().collect())
     }
 
-    /// Looks up everything that these proposals would record and that may have been recorded before. It is done for some batches after a
-    /// repetition.
+    /// Looks up everything that these proposals would record and that may have been recorded before. It is done for
+    /// some batches after a repetition.
     pub(super) async fn read_earlier_of_all(
         &self,
         turn: &mut dyn Turn,

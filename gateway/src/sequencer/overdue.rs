@@ -1,8 +1,8 @@
 //! The overdue reservations of the tenants of a batch: some of each, however many there are of one.
 //!
-//! Those of all tenants are read together, up to the time of the chain that is furthest ahead; which of them should have ended,
-//! each chain says by its own time. Only where they are more than are read at once, more of them are looked for. What is done about them
-//! is not known here.
+//! Those of all tenants are read together, up to the time of the chain that is furthest ahead; which of them should
+//! have ended, each chain says by its own time. Only where they are more than are read at once, more of them are looked
+//! for. What is done about them is not known here.
 
 use super::times::Times;
 use model::reservation::GRACE_MS;
@@ -54,8 +54,8 @@ fn is_used_up(wanted: &WantedReservations, found: &[(TenantId, Reservation)]) ->
     found.len() >= limit && found.iter().filter(has_ended).count() >= limit
 }
 
-/// Reads more for the tenants of which less than a share was found. A tenant that has got its share is left out of the next read, so one with
-/// many overdue reservations costs two more reads at most, and not one for each other tenant.
+/// Reads more for the tenants of which less than a share was found. A tenant that has got its share is left out of the
+/// next read, so one with many overdue reservations costs two more reads at most, and not one for each other tenant.
 async fn read_of_each(
     turn: &mut dyn Turn,
     tenants: &[TenantId],

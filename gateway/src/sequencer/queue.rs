@@ -56,8 +56,8 @@ struct Inside<T> {
     waiting: Mutex<Waiting<T>>,
     /// Something came in, or nothing will any more.
     news: Notify,
-    /// Whether there may be something: what is looked at without the lock. It says yes before whoever puts something in lets go of the
-    /// lock, and no only where somebody has seen with the lock that there is nothing.
+    /// Whether there may be something: what is looked at without the lock. It says yes before whoever puts something in
+    /// lets go of the lock, and no only where somebody has seen with the lock that there is nothing.
     may_have_any: AtomicBool,
     room: usize,
 }

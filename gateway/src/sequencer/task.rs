@@ -1,7 +1,7 @@
 //! What runs on the sequencer's thread: batch after batch is gathered, applied, committed and answered.
 //!
-//! Where the tenants of a batch stand is remembered if nobody else writes to them, and then the batch is appended from there; otherwise it is
-//! made in a turn, which says so. Whatever turns out to have been guessed wrongly is made again.
+//! Where the tenants of a batch stand is remembered if nobody else writes to them, and then the batch is appended from
+//! there; otherwise it is made in a turn, which says so. Whatever turns out to have been guessed wrongly is made again.
 
 use super::contents::Contents;
 use super::footprints::Footprints;
@@ -30,12 +30,13 @@ use tokio::sync::watch;
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
 const ATTEMPTS_MAX: usize = 4;
-/// How many commits that only end overdue reservations may go before a batch. Together they end as many as are left out of balances that are
-/// shown.
+/// How many commits that only end overdue reservations may go before a batch. Together they end as many as are left out
+/// of balances that are shown.
 const END_ROUNDS_MAX: usize = 20;
 /// How many go before it while many wait for decisions: as many as in the job that ends them.
 const END_ROUNDS_MAX_UNDER_LOAD: usize = 2;
-/// For how many batches after a repeated request earlier answers are looked up before the batch is applied: who repeats one often repeats more.
+/// For how many batches after a repeated request earlier answers are looked up before the batch is applied: who repeats
+/// one often repeats more.
 const LOOK_UPS_AFTER_REPEAT: u32 = 64;
 
 /// The sequencer at work.
@@ -194,7 +195,8 @@ impl Task {
         self.load.note(asked.count());
         let recorded = self.record(&mut gathered).await;
         let took = gathered.took();
-        // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one says something all the same.
+        // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one
+        // says something all the same.
         if !gathered.is_empty() || took > self.pace.expected() {
             self.pace.note(took);
         }
@@ -206,8 +208,8 @@ impl Task {
         gathered.answer(recorded);
     }
 
-    /// Records a batch, in several attempts if need be. Before each further attempt those are sent away who cannot wait for it. The time that is
-    /// spent on ending overdue reservations first does not count as this batch's.
+    /// Records a batch, in several attempts if need be. Before each further attempt those are sent away who cannot wait
+    /// for it. The time that is spent on ending overdue reservations first does not count as this batch's.
     async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Disposition>, Fault> {
         let tenants = tenants(gathered.proposals());
         let (mut may_guess, mut may_lose_turn) = (true, true);
@@ -276,9 +278,9 @@ impl Task {
         tracing::debug!(cause, "a batch is made again");
     }
 
-    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If too many reservations are overdue to be
-    /// ended with it, and that is allowed, it only commits their ends and returns [`Failure::EndedFirst`]. Who cannot wait any more because the
-    /// turn has come late is sent away.
+    /// Applies the batch to where its tenants stand, commits it, and puts in force what it changes. If too many
+    /// reservations are overdue to be ended with it, and that is allowed, it only commits their ends and returns
+    /// [`Failure::EndedFirst`]. Who cannot wait any more because the turn has come late is sent away.
     async fn attempt(
         &mut self,
         tenants: &[TenantId],
@@ -301,13 +303,14 @@ impl Task {
         let as_of = self.parts.snapshot.as_of(TenantId::SYSTEM);
         let before = self.parts.snapshot.load_full();
         let time = self.signing_time(&before, &places)?;
-        // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been replaced, and the revisions of its
-        // tenants tell of neither.
+        // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been
+        // replaced, and the revisions of its tenants tell of neither.
         if gathered.decides() && as_of.age() > self.parts.snapshot_age_max {
             self.parts.follow.notify_one();
             gathered.send_away_deciding();
         }
-        // Its turn may be in another database than the one that was there when it was gathered. A look tells of that before it moves the age on.
+        // Its turn may be in another database than the one that was there when it was gathered. A look tells of that
+        // before it moves the age on.
         self.forget_other_database(gathered);
         let books = Books::new(Snapshot::clone(&before), places);
         let ends_first = allowed.ending_first && mode.ends_first();
@@ -350,7 +353,8 @@ impl Task {
         signs_at.unwrap_or(now)
     }
 
-    /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that does is made again.
+    /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that
+    /// does is made again.
     fn check_guesses(
         &mut self,
         tenants: &[TenantId],
@@ -359,8 +363,8 @@ impl Task {
         was_looked_up: bool,
     ) -> Result<(), Failure> {
         if matches!(mode, WriteMode::Append) && applied.dispositions.iter().any(was_turned_back) {
-            // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have moved it, and
-            // then the guess is what is behind.
+            // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have
+            // moved it, and then the guess is what is behind.
             self.footprints.doubt(tenants.iter().copied());
             return Err(Failure::Again(RetryCause::DirectoryGuessed));
         }
@@ -400,8 +404,9 @@ impl Task {
         Ok(())
     }
 
-    /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not before, because what is repeated
-    /// is recorded once, and not later, because whoever has asked or reported may be gone by then.
+    /// Counts decisions, and the outcomes that differ from what was decided, with the commit that they are in: not
+    /// before, because what is repeated is recorded once, and not later, because whoever has asked or reported may be
+    /// gone by then.
     fn count(&self, proposals: &[Proposal], applied: &Applied) {
         for (proposal, disposition) in proposals.iter().zip(&applied.dispositions) {
             let Disposition::Recorded { denied, .. } = disposition else {
@@ -495,7 +500,8 @@ impl Task {
         Ok(Basis { mode, places, found })
     }
 
-    /// Forgets what was committed to another database than the one there is now, if that is news, and sends away whoever left something out for it.
+    /// Forgets what was committed to another database than the one there is now, if that is news, and sends away
+    /// whoever left something out for it.
     fn forget_other_database(&mut self, gathered: &mut Gathered) {
         if self.databases.has_changed().unwrap_or(false) {
             self.databases.mark_unchanged();
@@ -504,16 +510,17 @@ impl Task {
         }
     }
 
-    /// Forgets what is only known because it was committed: another database has taken the place of the one before, and may lack some of that.
-    /// Whether chains have become shorter is still told by where they were left, but not where another gateway was faster to write there.
+    /// Forgets what is only known because it was committed: another database has taken the place of the one before, and
+    /// may lack some of that. Whether chains have become shorter is still told by where they were left, but not where
+    /// another gateway was faster to write there.
     fn forget_committed(&mut self) {
         self.footprints.doubt_all();
         self.contents.forget();
         self.parts.replays.forget_all();
     }
 
-    /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged before may have left
-    /// out contents that were believed to be stored, and is sent away.
+    /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged
+    /// before may have left out contents that were believed to be stored, and is sent away.
     fn forget_lost(&mut self, tenant: TenantId) {
         tracing::error!(%tenant, "the database has lost entries of {tenant} that were answered");
         // Changes may be among them. Whether they are is found out by the follower.
@@ -585,8 +592,8 @@ const fn was_turned_back(disposition: &Disposition) -> bool {
     )
 }
 
-/// Whether somebody would be told something about a tenant that nothing is written to. Only where something is, storage says whether
-/// what was known of that tenant is so.
+/// Whether somebody would be told something about a tenant that nothing is written to. Only where something is, storage
+/// says whether what was known of that tenant is so.
 fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
     let advances = &applied.batch.advances;
     let is_written = |tenant| advances.iter().any(|advance| advance.tenant == tenant);
@@ -596,8 +603,9 @@ fn says_more_than_it_writes(applied: &Applied, proposals: &[Proposal]) -> bool {
     })
 }
 
-/// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room for. It may have been
-/// recorded before, and that has an answer. Storage says so of what would be written again, and of this nothing would be.
+/// Whether something that its caller has named came to nothing: a move of budgets, or an ask that a quota has no room
+/// for. It may have been recorded before, and that has an answer. Storage says so of what would be written again, and
+/// of this nothing would be.
 fn may_be_repeated((proposal, disposition): (&Proposal, &Disposition)) -> bool {
     match &proposal.intent {
         Intent::Budget(change) if change.repeat.is_some() => {

@@ -1,7 +1,7 @@
 //! What time it is in the chains of a batch.
 //!
-//! Time in a chain never runs backwards. So where the clock was set back, or that of another gateway is ahead, a chain has a time of
-//! its own, and nothing of another tenant's goes by that.
+//! Time in a chain never runs backwards. So where the clock was set back, or that of another gateway is ahead, a chain
+//! has a time of its own, and nothing of another tenant's goes by that.
 
 use model::{TenantId, Timestamp};
 use std::collections::HashMap;

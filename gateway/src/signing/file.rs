@@ -124,8 +124,8 @@ fn check_same(path: &Path, before: &Metadata) -> io::Result<()> {
     Err(io::Error::other("another file has taken its place meanwhile"))
 }
 
-/// Gives a new file to the owner of the one that it replaces. Whoever adds a key may be root, and the gateway somebody else, who could not read
-/// it at the next start.
+/// Gives a new file to the owner of the one that it replaces. Whoever adds a key may be root, and the gateway somebody
+/// else, who could not read it at the next start.
 // INVARIANT: the file that was made, and not what has its name by now.
 fn give_to(file: &File, owner: &Metadata) -> io::Result<()> {
     if file.metadata()?.uid() == owner.uid() {
@@ -175,7 +175,8 @@ fn text(path: &Path) -> Result<String, KeyFileError> {
     text_of(path, open(path)?)
 }
 
-/// Opens what a key can be in. Of anything else not even the permissions are looked at, lest somebody is told to change those of a device.
+/// Opens what a key can be in. Of anything else not even the permissions are looked at, lest somebody is told to change
+/// those of a device.
 fn open(path: &Path) -> Result<File, KeyFileError> {
     let unreadable = |source| KeyFileError::Unreadable {
         file: path.to_owned(),
@@ -191,7 +192,8 @@ fn open(path: &Path) -> Result<File, KeyFileError> {
     })
 }
 
-/// Whether a pipe has a name of its own. One that a shell has made, `<(…)`, is reached by its number only, and its writer is there.
+/// Whether a pipe has a name of its own. One that a shell has made, `<(…)`, is reached by its number only, and its
+/// writer is there.
 fn has_name(pipe: &Path) -> bool {
     fs::canonicalize(pipe).is_ok_and(|name| !name.starts_with("/dev/fd"))
 }

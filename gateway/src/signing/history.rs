@@ -1,5 +1,5 @@
-//! What the ledger of the system tenant says of the log's keys: it has to be what is published. Keys are nouns of a directory, and whoever
-//! can write the database can put one there; the entry that tells of it they cannot.
+//! What the ledger of the system tenant says of the log's keys: it has to be what is published. Keys are nouns of a
+//! directory, and whoever can write the database can put one there; the entry that tells of it they cannot.
 
 use crate::gateway::Gateway;
 use engine::EntryKind;
@@ -67,8 +67,8 @@ impl KeyHistory {
         }
     }
 
-    /// The first difference between what the entries say and what is published. What is younger than the last entry, which is of the time
-    /// `until`, the entries cannot tell.
+    /// The first difference between what the entries say and what is published. What is younger than the last entry,
+    /// which is of the time `until`, the entries cannot tell.
     pub fn differs_from(&self, published: &[PublishedKey], until: Option<&str>) -> Option<String> {
         let is_untold = |at: Option<&Moment>| at.zip(until).is_some_and(|(at, until)| at.as_str() > until);
         for key in published {

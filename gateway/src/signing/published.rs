@@ -32,8 +32,9 @@ pub async fn known_name(store: &dyn Store) -> Result<Option<String>, StoreError>
     Ok(names.next())
 }
 
-/// When this key signs what happens now; `None` if its time is over, or if that is so at `latest`, the time that an entry has which comes
-/// behind one of a clock that is ahead. One that is not published has no time: nobody can take what it signs for anything.
+/// When this key signs what happens now; `None` if its time is over, or if that is so at `latest`, the time that an
+/// entry has which comes behind one of a clock that is ahead. One that is not published has no time: nobody can take
+/// what it signs for anything.
 pub fn signs_at(
     key: &SigningKey,
     snapshot: &Snapshot,
@@ -49,8 +50,8 @@ pub fn signs_at(
     published.signs_at(now)
 }
 
-/// Whether this key signs a ledger of this size now. Its newest entry may be of a clock that is ahead, and whoever verifies the signature
-/// holds the time of that against the time of the key.
+/// Whether this key signs a ledger of this size now. Its newest entry may be of a clock that is ahead, and whoever
+/// verifies the signature holds the time of that against the time of the key.
 ///
 /// # Errors
 /// The entry cannot be read.
@@ -72,8 +73,8 @@ pub async fn signs_ledger(
 }
 
 impl Keyring {
-    /// Refuses these if the one that signs has been replaced by another: no gateway starts with it any more. In the minute that it has left one
-    /// does that has no other which has not ended.
+    /// Refuses these if the one that signs has been replaced by another: no gateway starts with it any more. In the
+    /// minute that it has left one does that has no other which has not ended.
     ///
     /// # Errors
     /// Its time is over, or it is about to be while another of them goes on.
@@ -139,8 +140,9 @@ impl Gateway {
             if ended == label || unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
                 continue;
             }
-            // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of this one. What
-            // others sign until they hear of it has `GRACE_MS` from each attempt on: the turn of the change may be long ago by then.
+            // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of
+            // this one. What others sign until they hear of it has `GRACE_MS` from each attempt on: the turn of the
+            // change may be long ago by then.
             let newest = self.newest_entry().await?;
             let end = |directory: &Directory, _: Timestamp| {
                 let newest = self.clock.now().max(newest);
@@ -260,7 +262,8 @@ fn end(
     let Some(key) = unended(directory, label) else {
         return Ok(Plan::nothing(()));
     };
-    // INVARIANT: a key that has ended ends nobody. Two gateways that start at once with the same keys in another order would leave none.
+    // INVARIANT: a key that has ended ends nobody. Two gateways that start at once with the same keys in another order
+    // would leave none.
     if unended(directory, replaced_by).is_none() {
         return Err(replaced(replaced_by, label));
     }

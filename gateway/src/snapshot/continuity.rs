@@ -1,8 +1,8 @@
 //! Whether the database that answers still has every change that is in force here.
 //!
-//! A standby that had not everything, or a backup, may take the place of the database that was there. What is kept here is what tells: where chains ended
-//! when they had all changes that are in force, and of which tenants some are lost. It reads nothing: the follower does, and compares
-//! (`follower/displaced.rs`).
+//! A standby that had not everything, or a backup, may take the place of the database that was there. What is kept here
+//! is what tells: where chains ended when they had all changes that are in force, and of which tenants some are lost.
+//! It reads nothing: the follower does, and compares (`follower/displaced.rs`).
 
 use crate::locks::lock;
 use ledger::Head;
@@ -16,8 +16,8 @@ use tokio::sync::watch;
 pub struct Continuity {
     /// Whether others write to the store.
     is_shared: bool,
-    /// The tenants of which the store has lost changes that are in force here, until a restart: the next change there may have the number of one
-    /// that was lost, so numbers that match again say nothing.
+    /// The tenants of which the store has lost changes that are in force here, until a restart: the next change there
+    /// may have the number of one that was lost, so numbers that match again say nothing.
     lost: Mutex<BTreeSet<TenantId>>,
     /// Where the chain of each tenant ended at some time when it had all changes that are in force here.
     ends: Mutex<ChainEnds>,
@@ -32,8 +32,8 @@ pub struct Continuity {
 struct ChainEnds {
     /// In the database that a look has found last.
     known: BTreeMap<TenantId, Head>,
-    /// Noted since that look. They may come from another database, so they replace those in `known`, and one another, only after the next look has
-    /// found the same database.
+    /// Noted since that look. They may come from another database, so they replace those in `known`, and one another,
+    /// only after the next look has found the same database.
     since: BTreeMap<TenantId, Vec<Head>>,
 }
 
@@ -104,7 +104,8 @@ impl Continuity {
         ends.since.retain(|_, ends| !ends.is_empty());
     }
 
-    /// Entries that chains have as long as the store has lost none of the changes that are in force here. Where nothing was ever changed there is none.
+    /// Entries that chains have as long as the store has lost none of the changes that are in force here. Where nothing
+    /// was ever changed there is none.
     pub fn ends_to_compare(&self) -> Vec<(TenantId, Head)> {
         let ends = lock(&self.ends);
         let known = ends.known.iter().map(|(tenant, end)| (*tenant, *end));

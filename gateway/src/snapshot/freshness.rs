@@ -10,8 +10,9 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Until when what is known of a tenant, and of what everybody depends on, was the state of the store. Whoever answers by memory asks for it before
-/// looking at anything, and how old it is when the answer is there: a gateway that stood still in between may know by now what was not looked at.
+/// Until when what is known of a tenant, and of what everybody depends on, was the state of the store. Whoever answers
+/// by memory asks for it before looking at anything, and how old it is when the answer is there: a gateway that stood
+/// still in between may know by now what was not looked at.
 #[derive(Debug, Clone, Copy)]
 pub struct AsOf {
     tenant: TenantId,
@@ -40,7 +41,8 @@ impl AsOf {
     }
 }
 
-/// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps, because others do not.
+/// A time that many read and one moves, and which tenants it does not hold for. It goes on while the machine sleeps,
+/// because others do not.
 pub(super) struct Freshness {
     /// When what is in force was last known to be the state of the store: the milliseconds of an [`Uptime`].
     at: AtomicU64,

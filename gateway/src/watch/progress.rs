@@ -11,8 +11,8 @@ use store::{Store, StoreError};
 
 /// Entries that are verified before somebody else's turn: some tens of milliseconds.
 const SLICE: u64 = 1_024;
-/// How often a fault is looked at before it is one. What is erased while it is read looks like one, and so does what another gateway has signed
-/// with a key that this one hears of in a moment.
+/// How often a fault is looked at before it is one. What is erased while it is read looks like one, and so does what
+/// another gateway has signed with a key that this one hears of in a moment.
 const LOOKS: u32 = 3;
 /// How long it waits in between.
 const DOUBT: Duration = Duration::from_millis(900);
@@ -68,8 +68,9 @@ impl Progress {
         self.behind
     }
 
-    /// Verifies what somebody has found to be wrong, a slice of what is new, and a slice of what is old. Where there was a fault it looks at the same entries again.
-    /// Returns how many were right; none, if there is nothing to do now.
+    /// Verifies what somebody has found to be wrong, a slice of what is new, and a slice of what is old. Where there
+    /// was a fault it looks at the same entries again. Returns how many were right; none, if there is nothing to do
+    /// now.
     pub(super) async fn look(&mut self, gateway: &Gateway, tenant: TenantId) -> Result<u64, StoreError> {
         if self.doubtful.is_some_and(|until| Instant::now() < until) {
             return Ok(0);
@@ -208,7 +209,8 @@ impl Ledger<'_> {
         Ok(Ok(0))
     }
 
-    /// Verifies the entries behind `from` up to `last`. Where that is the end that is expected, it has to be the same, with its tree.
+    /// Verifies the entries behind `from` up to `last`. Where that is the end that is expected, it has to be the same,
+    /// with its tree.
     async fn verify(&self, from: &Tip, last: u64, expected: &Tip) -> Result<Result<Tip, Fault>, StoreError> {
         let audit = Audit {
             store: self.store,

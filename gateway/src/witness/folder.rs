@@ -24,8 +24,8 @@ const FIRST_KEPT: usize = 8;
 pub(super) enum Evidence {
     /// The log has signed two roots of one size, which proves that it has shown two pasts.
     Forked,
-    /// The log has signed a checkpoint, and the proof that came with it does not lead there from what was cosigned. Either the log has
-    /// rewritten that, or somebody else has sent a wrong proof.
+    /// The log has signed a checkpoint, and the proof that came with it does not lead there from what was cosigned.
+    /// Either the log has rewritten that, or somebody else has sent a wrong proof.
     Unproven,
 }
 
@@ -140,9 +140,9 @@ impl Folder {
         self.replace(self.file(origin), note.as_bytes())
     }
 
-    /// Keeps a request that was not cosigned, once for each checkpoint. Of forks the first stay, for one proves as much as many. Of what
-    /// is unproven the first and the latest do: whoever has got checkpoints of the log can send those with wrong proofs, before what proves something
-    /// or behind it.
+    /// Keeps a request that was not cosigned, once for each checkpoint. Of forks the first stay, for one proves as much
+    /// as many. Of what is unproven the first and the latest do: whoever has got checkpoints of the log can send those
+    /// with wrong proofs, before what proves something or behind it.
     ///
     /// # Errors
     /// It may not be on disk.
@@ -191,8 +191,8 @@ impl Folder {
         self.path.join(hex(origin))
     }
 
-    /// The file of a request with a checkpoint. The digest of that is in its name: nobody without a key of the log has a checkpoint that
-    /// takes the place of another one.
+    /// The file of a request with a checkpoint. The digest of that is in its name: nobody without a key of the log has
+    /// a checkpoint that takes the place of another one.
     fn evidence_file(&self, checkpoint: &Checkpoint, evidence: Evidence) -> PathBuf {
         let (log, text) = (hex(&checkpoint.origin), hex(&checkpoint.to_string()));
         self.path.join(format!("{log}.{text}.{}", evidence.extension()))

@@ -106,8 +106,8 @@ const WRONG: &[(&str, &str, &str)] = &[
     (r#""context""#, r#""estimate":{"unit":"TOKENS","amount":1.5},"context""#, "`/estimate/amount`"),
 ];
 
-/// What is put in the place of a part of a valid ask, so that it has a field that the contract does not know, and the field that the refusal
-/// names.
+/// What is put in the place of a part of a valid ask, so that it has a field that the contract does not know, and the
+/// field that the refusal names.
 #[rustfmt::skip]
 const UNKNOWN: &[(&str, &str, &str)] = &[
     (r#""context""#, r#""mutates":true,"context""#, "`/mutates`"),

@@ -155,7 +155,8 @@ async fn a_frozen_agent_does_not_get_yesterdays_allow() {
     stage.assert_sound().await;
 }
 
-/// An agent in staging, three asks that it has had answered, and what each is refused with when the agent and the tenant are no more what they were.
+/// An agent in staging, three asks that it has had answered, and what each is refused with when the agent and the
+/// tenant are no more what they were.
 async fn answered_and_changed() -> (Stage, Vec<(Value, Reply, u16, &'static str)>) {
     let mut stage = Stage::set().await;
     let of_region = |region| json!({"context_attributes": {"region": region}});

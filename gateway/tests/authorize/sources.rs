@@ -72,7 +72,8 @@ async fn the_source_of_a_parameter_that_was_sent_and_not_declared_is_its_own() {
     assert_eq!(reason(&stage, &ask).await, "policy_permits");
 }
 
-/// U+1F600 begins with a surrogate, which comes before U+FF61 where members are put in order, and behind it where code points are.
+/// U+1F600 begins with a surrogate, which comes before U+FF61 where members are put in order, and behind it where code
+/// points are.
 #[tokio::test]
 async fn whatever_parameters_are_called_the_ledger_verifies() {
     let stage = bank("parameter").await;

@@ -70,7 +70,8 @@ async fn assert_books_balance(scene: &Scene) {
     scene.stage.assert_sound().await;
 }
 
-/// A request that named itself is looked up before it is refused, and the batch that had read what should have ended is made again.
+/// A request that named itself is looked up before it is refused, and the batch that had read what should have ended is
+/// made again.
 #[tokio::test]
 async fn what_should_have_ended_is_not_held_against_whoever_comes_behind_a_refusal() {
     for key in [None, Some("named")] {

@@ -137,8 +137,8 @@ impl Play {
         filled
     }
 
-    /// Sends a line. On a machine that has no core to spare for a while the gateway cannot say what holds, and refuses before it does
-    /// anything; then it is sent again.
+    /// Sends a line. On a machine that has no core to spare for a while the gateway cannot say what holds, and refuses
+    /// before it does anything; then it is sent again.
     async fn send(&self, line: &Line<'_>, path: &str) -> Reply {
         for _ in 0..TRIES {
             let mut call = self.world.call(line.method, path, &self.names[line.credential]);

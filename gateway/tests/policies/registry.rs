@@ -188,8 +188,8 @@ async fn an_operator_changes_a_tool_by_force_and_what_does_not_fit_is_out_of_use
     desk.assert_sound().await;
 }
 
-/// A policy that is enforced in its eighteenth version and has sixteen long ones before that, written without what an editor's request goes
-/// through.
+/// A policy that is enforced in its eighteenth version and has sixteen long ones before that, written without what an
+/// editor's request goes through.
 async fn write_with_long_history(desk: &Desk, name: &str) {
     let text = |cedar: &str| PolicyText {
         cedar: cedar.into(),

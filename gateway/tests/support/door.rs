@@ -1,5 +1,5 @@
-//! By which door a test comes in, as `COUNTERSIGN_TEST_DOOR` says: straight into the application, over a Unix socket, or over a Unix
-//! socket with messages in place of JSON. The same tests are run through all of them.
+//! By which door a test comes in, as `COUNTERSIGN_TEST_DOOR` says: straight into the application, over a Unix socket,
+//! or over a Unix socket with messages in place of JSON. The same tests are run through all of them.
 
 use super::Reply;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
@@ -59,7 +59,8 @@ impl Door {
     }
 }
 
-/// Sends a request over a socket that is there for it alone, and reads the whole answer. A message is read as the JSON that it says.
+/// Sends a request over a socket that is there for it alone, and reads the whole answer. A message is read as the JSON
+/// that it says.
 pub(crate) async fn over_socket(app: App, mut sent: Sent) -> Reply {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");

@@ -1,7 +1,8 @@
 //! A hand on the database of a gateway: SQL that no gateway would run, in words that are translated for each store.
 //!
 //! - `entry = #9` is the row of the tenant's entry 9 (on PostgreSQL also of other tenants with as many entries);
-//! - `(PLACE, …) SELECT ENTRY #9, …` begins a new row for that entry; `ITS` keeps to the tenant's rows, `MINE` to its row in `tenants`;
+//! - `(PLACE, …) SELECT ENTRY #9, …` begins a new row for that entry; `ITS` keeps to the tenant's rows, `MINE` to its
+//!   row in `tenants`;
 //! - `<<text>>` makes bytes of a text, `[[bytes]]` a text of bytes;
 //! - `zeroblob(n)` is n bytes of zero, `NOBODY` an id of zeros.
 
@@ -65,8 +66,8 @@ impl Hand {
         }
     }
 
-    /// Has every body and answer of a tenant stand in the file as the text that it is, as it did before they were packed: SQL cannot
-    /// replace what it cannot read. On PostgreSQL they do.
+    /// Has every body and answer of a tenant stand in the file as the text that it is, as it did before they were
+    /// packed: SQL cannot replace what it cannot read. On PostgreSQL they do.
     pub(crate) async fn lay_open(&mut self, store: &dyn Store, tenant: TenantId) {
         let Self::Sqlite(connection, base) = self else {
             return;

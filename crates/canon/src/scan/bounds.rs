@@ -2,7 +2,8 @@
 
 use super::Scanner;
 
-/// The keywords whose values are bounds of numbers and of lengths. Where there is none, generators write the largest integer of 64 bits.
+/// The keywords whose values are bounds of numbers and of lengths. Where there is none, generators write the largest
+/// integer of 64 bits.
 const BOUNDS: [&str; 13] = [
     "minimum",
     "maximum",

@@ -1,13 +1,14 @@
-//! Objects that are put in order when the whole text has been read. One that is put in order when it closes is copied with everything inside it, so what is
-//! inside many that came out of order would be copied as often. Where that comes to much, an object is only noted here, and all is copied once.
+//! Objects that are put in order when the whole text has been read. One that is put in order when it closes is copied
+//! with everything inside it, so what is inside many that came out of order would be copied as often. Where that comes
+//! to much, an object is only noted here, and all is copied once.
 
 use std::ops::Range;
 
 /// The objects that are out of order in the output.
 #[derive(Default)]
 pub(super) struct Deferred {
-    // INVARIANT: none of them moves any more. Only an object that has one of them inside could move it, and that is longer, so there is no room for it
-    // either, and it is noted as well.
+    // INVARIANT: none of them moves any more. Only an object that has one of them inside could move it, and that is
+    // longer, so there is no room for it either, and it is noted as well.
     objects: Vec<Object>,
     /// Where the members of each stand, in their right order.
     members: Vec<Range<usize>>,

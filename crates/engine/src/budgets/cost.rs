@@ -1,6 +1,7 @@
 //! What something costs, whether budgets have it, and a decision that holds it in them.
 //!
-//! A decision that costs something is worded when it is recorded: only then it is known whether there is enough, and what is left.
+//! A decision that costs something is worded when it is recorded: only then it is known whether there is enough, and
+//! what is left.
 
 use super::{KnownBudgets, shown};
 use crate::ask::Ask;
@@ -224,8 +225,8 @@ impl KnownBudgets {
         BudgetUsage::tightest(self.budgets_of(tenant, cost))
     }
 
-    /// What the answer to a dry run says about budgets, none if it has nothing to do with any, and what they lack: a quote, and nothing
-    /// is held.
+    /// What the answer to a dry run says about budgets, none if it has nothing to do with any, and what they lack: a
+    /// quote, and nothing is held.
     pub fn quoted(&self, tenant: TenantId, cost: &Cost) -> (Option<BudgetPart>, Option<Lacking>) {
         let budgets = self.budgets_of(tenant, cost);
         let part = (!budgets.is_empty()).then(|| BudgetPart {
@@ -312,8 +313,9 @@ impl Costed {
 }
 
 impl Judgement {
-    /// The denial that an allow becomes where budgets do not have what it costs. An approval is kept for another time, and what is to
-    /// be kept out of records is so whatever the verdict is. An allow on trial would cost the same, and says nothing else.
+    /// The denial that an allow becomes where budgets do not have what it costs. An approval is kept for another time,
+    /// and what is to be kept out of records is so whatever the verdict is. An allow on trial would cost the same, and
+    /// says nothing else.
     #[must_use]
     pub fn lacking(&self, lacking: &Lacking) -> Self {
         let shadow = self.shadow.clone();
@@ -330,8 +332,8 @@ impl Judgement {
         }
     }
 
-    /// What becomes of an allow where budgets do not have what it costs and the ask is only observed: it stays one, and tells that it would have
-    /// been the denial of [`Self::lacking`].
+    /// What becomes of an allow where budgets do not have what it costs and the ask is only observed: it stays one, and
+    /// tells that it would have been the denial of [`Self::lacking`].
     #[must_use]
     pub fn observed_lacking(&self, lacking: &Lacking) -> Self {
         let Some(found) = self.would_have.as_deref() else {

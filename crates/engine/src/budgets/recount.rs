@@ -32,8 +32,8 @@ pub struct Recount {
 #[derive(Debug, Default)]
 struct Account {
     counted: Counted,
-    /// The budget as people and its periods have left it; none if no entry tells that it was made. Its amounts are those that it was
-    /// made with: they are counted apart.
+    /// The budget as people and its periods have left it; none if no entry tells that it was made. Its amounts are
+    /// those that it was made with: they are counted apart.
     told: Option<Budget>,
     /// Whether entries were passed that cannot be read any more and may have moved it.
     is_open: bool,
@@ -200,8 +200,8 @@ struct Step {
 }
 
 impl Recount {
-    /// Counts from nothing. What is stored as held was read when this entry was the last one, or later: what others after it have moved
-    /// is not compared.
+    /// Counts from nothing. What is stored as held was read when this entry was the last one, or later: what others
+    /// after it have moved is not compared.
     pub fn with_holds_read_after(seq: u64) -> Self {
         Self {
             holds: Holds::read_after(seq),
@@ -339,8 +339,8 @@ impl Recount {
         mismatches
     }
 
-    /// By what budgets are looked for otherwise than entries tell, each by what stands in its own row; nothing is said of one whose
-    /// entries are odd.
+    /// By what budgets are looked for otherwise than entries tell, each by what stands in its own row; nothing is said
+    /// of one whose entries are odd.
     pub fn compare_places(&self, stored: &[Budget], places: &[BudgetPlace]) -> Vec<Mismatch> {
         let misplaced = stored.iter().zip(places).filter_map(|(stored, place)| {
             let account = self.accounts.get(&stored.id);
@@ -545,8 +545,8 @@ impl Counted {
         self.begin_with(carried.max(0));
     }
 
-    /// Begins a period as `roll_over` does, where the entry does not say what was carried: in such a ledger what was held made debt, too, and
-    /// one period paid.
+    /// Begins a period as `roll_over` does, where the entry does not say what was carried: in such a ledger what was
+    /// held made debt, too, and one period paid.
     fn roll_over_with_holds(&mut self) {
         let debt = (self.reserved + self.used - self.allocated).max(0);
         self.begin_with(debt.min(self.used));

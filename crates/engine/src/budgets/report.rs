@@ -139,8 +139,8 @@ impl KnownBudgets {
         }))
     }
 
-    /// What is told of a reservation that came to its end before, where nothing of the outcome is left to charge. Its entry is that of an
-    /// outcome that settles nothing.
+    /// What is told of a reservation that came to its end before, where nothing of the outcome is left to charge. Its
+    /// entry is that of an outcome that settles nothing.
     fn ended_before(&self, tenant: TenantId, settling: &Settling, now: Timestamp) -> Option<Settled> {
         let reservation = self.reservations.get(&(tenant, settling.reservation?))?;
         let budgets = self.with_ids(tenant, &reservation.budgets).into_iter();

@@ -17,7 +17,8 @@ use store::{DecisionFilter, StoredDecision};
 const WORD_CHARS_MAX: usize = 12;
 /// How many words of one decision count: whoever has long parameters kept gets the first of them.
 const WORDS_MAX: usize = 256;
-/// How many beginnings the words of one decision have: each is a row of the index. A call with an event or a mail in it has some 230.
+/// How many beginnings the words of one decision have: each is a row of the index. A call with an event or a mail in it
+/// has some 230.
 const BEGINNINGS_MAX: usize = 400;
 
 /// What a term stands for. A number is never given to something else: indexes are kept.
@@ -192,8 +193,8 @@ impl<'a> SearchedBody<'a> {
     }
 }
 
-/// The words of a text: letters and digits in a row, in lower case, as far as they count. There is one sigma: which of two it is in
-/// lower case depends on what follows, and that is not known of how a word begins.
+/// The words of a text: letters and digits in a row, in lower case, as far as they count. There is one sigma: which of
+/// two it is in lower case depends on what follows, and that is not known of how a word begins.
 pub fn words(text: &str) -> Vec<String> {
     let lowercase = text.to_lowercase();
     let words = lowercase.split(|character: char| !character.is_alphanumeric());
@@ -223,8 +224,9 @@ pub(super) fn of(decision: &StoredDecision) -> Vec<u64> {
     terms
 }
 
-/// The words of a decision that count, and the terms of how they begin. What the gateway and the tenant say comes first, so that nobody
-/// who asks can fill the room for it. Numbers come last: most are amounts and places, and take no room from texts.
+/// The words of a decision that count, and the terms of how they begin. What the gateway and the tenant say comes
+/// first, so that nobody who asks can fill the room for it. Numbers come last: most are amounts and places, and take no
+/// room from texts.
 fn counted(decision: &StoredDecision, body: &SearchedBody<'_>) -> (Vec<String>, HashSet<u64>) {
     let mut texts: Vec<&str> = vec![decision.reason.as_str()];
     texts.extend(body.matched_policies.iter().map(String::as_str));

@@ -9,7 +9,8 @@ use std::sync::Arc;
 
 /// The public key of 32 bytes that are 1.
 const KEY: &str = "iojj3XQJ8ZX9UtstPLpdcspnCb8dlBIb83SIAbQPb1w";
-/// What it has signed, until five minutes after `NOW`: that a call is `trusted_internal_signed`, and that content is, which is `{}` or `other`.
+/// What it has signed, until five minutes after `NOW`: that a call is `trusted_internal_signed`, and that content is,
+/// which is `{}` or `other`.
 const OF_A_CALL: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIn0.VFueAXFvab9RQMPVfVPYoVNUmIBIWwDxZ8zsLXuZupv7C9hId8B675FLYhlXDGlTDJlqp6ENbQtV4puUQ4r1Cw";
 const OF_NO_PARAMETERS: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIiwiY29udGVudF9oYXNoIjoic2hhMjU2OjQ0MTM2ZmEzNTViMzY3OGExMTQ2YWQxNmY3ZTg2NDllOTRmYjRmYzIxZmU3N2U4MzEwYzA2MGY2MWNhYWZmOGEifQ.4DbVzpUQoGqG5V7FnFa39M_08UjJFVu8zvlpwjengoFfeMR0iaWDx-sejUHWCDGDJdtm9l_mnEAKOpZwZK7rAw";
 const OF_OTHER_CONTENT: &str = "eyJhbGciOiJFZERTQSJ9.eyJhdWQiOiJjb3VudGVyc2lnbiIsImV4cCI6MTgwMDAwMDMwMCwiaXNzIjoiaHR0cHM6Ly9jcm0uZXhhbXBsZSIsInNvdXJjZV90cnVzdCI6InRydXN0ZWRfaW50ZXJuYWxfc2lnbmVkIiwiY29udGVudF9oYXNoIjoic2hhMjU2OmQ5Mjk4YTEwZDFiMDczNTgzN2RjNGJkODVkYWM2NDFiMGYzY2VmMjdhNDdlNWQ1M2E1NGYyZjNmNWIyZmNmZmEifQ.ST8LAA_4Q4WHP7gJWDaJBKCq2zVFHp2MzsE6A_nchPIPd24NOW0kb5qJpl8mfTTVxegt2kl4sxQq9CJRuIwNDw";

@@ -118,7 +118,8 @@ fn what_was_erased_has_only_added_to_what_was_used() {
     assert_eq!(odd(&recount), [Mismatch::Entry { seq: 4, budget: id }]);
 }
 
-/// By the rule of entries that do not say what was carried, what is held makes debt, and what an erased outcome has settled is not held.
+/// By the rule of entries that do not say what was carried, what is held makes debt, and what an erased outcome has
+/// settled is not held.
 #[test]
 fn what_was_held_when_a_period_began_may_have_been_settled_by_what_was_erased() {
     let made = daily();
@@ -476,7 +477,8 @@ fn what_is_stored_as_held_is_compared_but_for_what_was_erased() {
         assert_eq!(found, [unlike(&one, 10)], "{other:?}");
     }
 
-    // An outcome may have settled what was held before it was erased, a decision may have held something, and what was held later is known.
+    // An outcome may have settled what was held before it was erased, a decision may have held something, and what was
+    // held later is known.
     recount.entry(2, "outcome_reported", None);
     assert_eq!(recount.compare_holds(&[]), []);
     assert_eq!(recount.compare_holds(&both), []);

@@ -12,8 +12,8 @@ pub(super) const ERASURE_KIND: &str = "bodies_erased";
 /// Entries in a block: a bit each.
 const BLOCK: u64 = 4096;
 const WORDS: usize = 64;
-/// Blocks that are kept at most: 32 MiB, and at least 268 million entries in a row. What goes beyond stays untold, which is what a
-/// verifier may say of something that it could not match.
+/// Blocks that are kept at most: 32 MiB, and at least 268 million entries in a row. What goes beyond stays untold,
+/// which is what a verifier may say of something that it could not match.
 const BLOCKS_MAX: usize = 65_536;
 
 /// Which entries wait to be told of.
@@ -77,7 +77,8 @@ impl Untold {
         }
     }
 
-    /// Whether there is none. Whoever tells of an erasure stands behind it, so this is asked where nothing stands behind the entries.
+    /// Whether there is none. Whoever tells of an erasure stands behind it, so this is asked where nothing stands
+    /// behind the entries.
     pub(super) fn check(&self) -> Result<(), Unverified> {
         let count = self.count;
         self.first()

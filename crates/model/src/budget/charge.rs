@@ -44,8 +44,9 @@ impl Charge {
         self.actual.minus_or_zero(self.charged)
     }
 
-    /// The charge of `actual` where `held` was reserved in each of these budgets; none if nothing is held there, or no more. A budget
-    /// that rejects overage refuses what is more than was held, or, without a reservation, more than is left.
+    /// The charge of `actual` where `held` was reserved in each of these budgets; none if nothing is held there, or no
+    /// more. A budget that rejects overage refuses what is more than was held, or, without a reservation, more than is
+    /// left.
     pub fn of<'b>(
         budgets: impl IntoIterator<Item = &'b Budget>,
         held: Option<Amount>,
@@ -61,8 +62,8 @@ impl Charge {
         Ok(Self { actual, charged })
     }
 
-    /// The charge of `actual` where it is known to have been spent and nobody can refuse it: what was held and what is left beyond it covers it,
-    /// whatever the overage is.
+    /// The charge of `actual` where it is known to have been spent and nobody can refuse it: what was held and what is
+    /// left beyond it covers it, whatever the overage is.
     pub fn reported<'b>(
         budgets: impl IntoIterator<Item = &'b Budget>,
         held: Option<Amount>,

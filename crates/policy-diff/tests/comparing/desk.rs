@@ -67,7 +67,8 @@ pub(crate) fn patient() -> Bounds {
     }
 }
 
-/// Has the solver read from the disk, which could take longer than it has to say which it is. Where it is not there, a test says so.
+/// Has the solver read from the disk, which could take longer than it has to say which it is. Where it is not there, a
+/// test says so.
 fn load_solver() {
     static LOADED: Once = Once::new();
     LOADED.call_once(|| drop(Command::new("cvc5").arg("--version").output()));

@@ -1,5 +1,5 @@
-//! Parameters that policies in force test for, and that one action goes on declaring where they cannot see them any more: with several
-//! types, say. Another action in the scope may have them as before, so validation finds nothing.
+//! Parameters that policies in force test for, and that one action goes on declaring where they cannot see them any
+//! more: with several types, say. Another action in the scope may have them as before, so validation finds nothing.
 //!
 //! A parameter that an action does not declare any more is none: it is what the test of a policy about many actions is for.
 

@@ -618,8 +618,8 @@ fn mail(properties: &[Value]) -> Tool {
     tool("mail", properties.iter().enumerate().map(one))
 }
 
-/// What is said of a change from these properties of actions to those, while a policy with this scope and these conditions is in force: the
-/// messages of all findings.
+/// What is said of a change from these properties of actions to those, while a policy with this scope and these
+/// conditions is in force: the messages of all findings.
 fn said_of_change(scope: &str, conditions: &str, from: &[Value], to: &[Value]) -> Vec<String> {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let cedar = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {conditions} }};");

@@ -1,4 +1,5 @@
-//! Alternatives that are told apart by a word, such as the kinds of blocks: validation looks at the word, and then at one of them.
+//! Alternatives that are told apart by a word, such as the kinds of blocks: validation looks at the word, and then at
+//! one of them.
 
 use jsonschema::Draft;
 use serde_json::{Map, Value};
@@ -14,7 +15,8 @@ pub(super) struct Choice {
     pub(super) nodes: HashMap<String, usize>,
 }
 
-/// The member that decides between these, and the word for each. Validation finds it in more cases, but never another one in these.
+/// The member that decides between these, and the word for each. Validation finds it in more cases, but never another
+/// one in these.
 pub(super) fn deciding(alternatives: &[Value], draft: Draft) -> Option<(&str, Vec<&str>)> {
     if alternatives.len() < ALTERNATIVES_MIN || matches!(draft, Draft::Draft4 | Draft::Unknown) {
         return None;

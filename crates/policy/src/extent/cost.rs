@@ -1,7 +1,7 @@
 //! What the keywords of a schema take for a value, in steps.
 //!
-//! A step is a small part of a nanosecond: what it takes to count a byte of a text. What is here was measured with the validator, whose
-//! ways to check things it follows, for the worst that can come.
+//! A step is a small part of a nanosecond: what it takes to count a byte of a text. What is here was measured with the
+//! validator, whose ways to check things it follows, for the worst that can come.
 
 use super::pattern;
 use serde_json::{Map, Value};
@@ -40,7 +40,8 @@ const PROPERTIES_MAX: usize = 14;
 const COMPARED_BYTES: usize = 8;
 /// A value that is hashed, to find its like among others.
 const HASHED_VALUE: usize = 64;
-/// The most items that are compared one with the other. More are put into a table, where only what has the same place is compared.
+/// The most items that are compared one with the other. More are put into a table, where only what has the same place
+/// is compared.
 const PAIRED_ITEMS_MAX: usize = 15;
 /// How many times a value is compared in the time that it takes to hash it.
 const COMPARISONS_PER_HASH: usize = 8;
@@ -229,7 +230,8 @@ fn look_ups(names: &[Value]) -> usize {
     names.iter().map(of_name).sum()
 }
 
-/// What it takes to find that a value is equal to this one. Members in another order are compared twice, those inside them four times.
+/// What it takes to find that a value is equal to this one. Members in another order are compared twice, those inside
+/// them four times.
 fn equality(value: &Value) -> usize {
     let sum = |sum: usize, steps: usize| sum.saturating_add(steps);
     match value {
@@ -243,8 +245,9 @@ fn equality(value: &Value) -> usize {
     }
 }
 
-/// What it takes to find that no two of these are equal: all are hashed, and those that somebody may have made to have the same hash are
-/// compared with one another. Arrays and objects can be made so, and whole numbers that are the same double.
+/// What it takes to find that no two of these are equal: all are hashed, and those that somebody may have made to have
+/// the same hash are compared with one another. Arrays and objects can be made so, and whole numbers that are the same
+/// double.
 fn distinction(items: &[Value]) -> usize {
     let may_collide = |item: &&Value| match item {
         Value::Array(_) | Value::Object(_) => true,

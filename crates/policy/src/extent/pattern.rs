@@ -1,16 +1,16 @@
 //! What a pattern may cost for each byte that it is matched against.
 //!
-//! The engine has linear time, and what it does for a byte is bounded by the states that it can be in at once. It mostly is in one that
-//! stands for all of them, but goes back to going through them one by one where so many sets of states come up that there is no room for
-//! them.
+//! The engine has linear time, and what it does for a byte is bounded by the states that it can be in at once. It
+//! mostly is in one that stands for all of them, but goes back to going through them one by one where so many sets of
+//! states come up that there is no room for them.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 /// How many ranges of a class are compared with a byte in the time that one state takes.
 const RANGES_PER_STATE: usize = 64;
 
-/// How many states a pattern can be in at once: a character or class is one or two, however much it is compiled to, and repetitions
-/// with a count are multiplied out. A pattern that cannot be read has more than any text is matched with.
+/// How many states a pattern can be in at once: a character or class is one or two, however much it is compiled to, and
+/// repetitions with a count are multiplied out. A pattern that cannot be read has more than any text is matched with.
 pub(super) fn states(pattern: &str) -> usize {
     let translated = jsonschema_regex::to_rust_regex(pattern).ok();
     let parsed = translated.and_then(|pattern| regex_syntax::parse(&pattern).ok());

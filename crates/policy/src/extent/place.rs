@@ -60,7 +60,8 @@ pub(super) fn is_marking(members: &Map<String, Value>) -> bool {
     MARKING.iter().any(|word| members.contains_key(*word))
 }
 
-/// Whether what is under this keyword is compiled as a whole to know what a schema looks at, and whether it is gone through for that itself.
+/// Whether what is under this keyword is compiled as a whole to know what a schema looks at, and whether it is gone
+/// through for that itself.
 pub(super) fn marks(word: &str) -> (bool, bool) {
     match word {
         "allOf" | "anyOf" | "oneOf" | "if" => (true, true),

@@ -1,4 +1,5 @@
-//! What a schema takes for the values at each place: all that it says of one value together, and where to go on for what is inside.
+//! What a schema takes for the values at each place: all that it says of one value together, and where to go on for
+//! what is inside.
 
 use super::choice::{self, Choice};
 use super::cost::Cost;
@@ -47,8 +48,8 @@ impl Node {
 }
 
 impl Plan {
-    /// The plan of this schema, in which references lead back to these subschemas. Going through it must come to an end where no value
-    /// is gone into.
+    /// The plan of this schema, in which references lead back to these subschemas. Going through it must come to an end
+    /// where no value is gone into.
     pub(super) fn of<'s>(
         registry: &'s Registry<'s>,
         root: Place<'s>,
@@ -81,8 +82,9 @@ impl Plan {
 
     /// Notes from where validation remembers what it found for this node.
     ///
-    /// It does so where a reference leads to what was not yet compiled as a whole when the reference was. That is sure only if nothing on
-    /// the way around can be come to but through this node: then it is the first of them to be compiled, and the last to be finished.
+    /// It does so where a reference leads to what was not yet compiled as a whole when the reference was. That is sure
+    /// only if nothing on the way around can be come to but through this node: then it is the first of them to be
+    /// compiled, and the last to be finished.
     fn remember(&mut self, target: usize) {
         let inside = self.reached(target, None);
         let outside = self.reached(0, Some(target));
@@ -159,8 +161,8 @@ impl<'s> Making<'s> {
         *known.or_insert_with(|| Cost::of_schema(schema))
     }
 
-    /// Adds what validation goes through here to see whether a value is valid. What is referred to from within itself is added as a node of
-    /// its own, everything else as if it stood here.
+    /// Adds what validation goes through here to see whether a value is valid. What is referred to from within itself
+    /// is added as a node of its own, everything else as if it stood here.
     fn check(&mut self, place: &Place<'s>, node: &mut Node) -> Result<(), Fault> {
         node.own.add_all(&self.own_cost(place.schema));
         let Some(members) = place.schema.as_object() else {
@@ -248,9 +250,10 @@ impl<'s> Making<'s> {
         Ok(())
     }
 
-    /// What a name takes that has to satisfy this. A name is a text, which has no members, no items and no names of its own: only what is
-    /// about the name itself counts, once for each way to it, and no way leads back. But references are followed where the walk has stopped, so
-    /// what was found is remembered, and how far they go is bounded here, whatever of it was found before.
+    /// What a name takes that has to satisfy this. A name is a text, which has no members, no items and no names of its
+    /// own: only what is about the name itself counts, once for each way to it, and no way leads back. But references
+    /// are followed where the walk has stopped, so what was found is remembered, and how far they go is bounded here,
+    /// whatever of it was found before.
     fn of_name(&mut self, place: &Place<'s>, layers: usize) -> Result<OfName, Fault> {
         let known = self.of_names.get(&std::ptr::from_ref(place.schema)).copied();
         if layers + known.map_or(0, |known| known.layers) > LAYERS_MAX {
@@ -279,8 +282,8 @@ impl<'s> Making<'s> {
         Ok(of_name)
     }
 
-    /// Adds what validation goes through here to know which members and items this schema looks at. It checks alternatives again for that,
-    /// and those in them once more.
+    /// Adds what validation goes through here to know which members and items this schema looks at. It checks
+    /// alternatives again for that, and those in them once more.
     fn mark(
         &mut self,
         place: &Place<'s>,

@@ -9,8 +9,9 @@ use std::collections::HashMap;
 const FOUND: usize = 192;
 /// What it takes to come to a value, here as well.
 const VISIT: usize = 48;
-/// Validation remembers what it found for an array or object where that took following sixteen references that lead back. Whatever took
-/// fewer, it does again. That all of them take as much as the largest is not to be feared; if they did, it would take twice the time.
+/// Validation remembers what it found for an array or object where that took following sixteen references that lead
+/// back. Whatever took fewer, it does again. That all of them take as much as the largest is not to be feared; if they
+/// did, it would take twice the time.
 const FORGOTTEN: usize = 8;
 
 impl Plan {

@@ -1,7 +1,8 @@
 //! The patterns of JSON Schemas, which are those of ECMA-262, as ones that mean the same to the engine.
 //!
-//! What means the same to both is copied; what does not is written in other words, or refused where there are none. Classes such as `\d`
-//! and what engines do with `&&` and `[` inside of brackets are left to `jsonschema`, and so is whatever the engine refuses by itself.
+//! What means the same to both is copied; what does not is written in other words, or refused where there are none.
+//! Classes such as `\d` and what engines do with `&&` and `[` inside of brackets are left to `jsonschema`, and so is
+//! whatever the engine refuses by itself.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;

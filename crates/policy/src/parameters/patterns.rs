@@ -105,8 +105,8 @@ impl Translation {
         let mut translated = Map::new();
         for (place, (pattern, schema)) in named.iter().enumerate() {
             let mut words = self.pattern(pattern);
-            // Two patterns may come to the same words, and the schemas of both count. A comment that says which one it is keeps them apart at once, however
-            // many there are. No pattern that was sent comes to words with one.
+            // Two patterns may come to the same words, and the schemas of both count. A comment that says which one it
+            // is keeps them apart at once, however many there are. No pattern that was sent comes to words with one.
             if translated.contains_key(&words) {
                 words = format!("(?x: # {place}\n)(?:{words})");
                 self.originals.0.insert(words.clone(), pattern.clone());

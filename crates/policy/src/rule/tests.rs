@@ -278,8 +278,8 @@ pub(crate) fn telling(mut outcomes: Outcomes) -> Outcomes {
     outcomes
 }
 
-/// Whether this policy is about users as far as its scope says. They have no members: whoever looks at one and does not speak of users, or of one
-/// by name, means agents.
+/// Whether this policy is about users as far as its scope says. They have no members: whoever looks at one and does not
+/// speak of users, or of one by name, means agents.
 fn means_users(policy: &str) -> bool {
     let speaks_of_users = ["principal is User", "principal == User::", "principal in [User::"];
     !policy.contains("principal.") || speaks_of_users.iter().any(|words| policy.contains(words))

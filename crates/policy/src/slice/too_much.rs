@@ -1,5 +1,6 @@
-//! Where two sets may say different things although their conditions do not: of the policies about an ask some fail, whatever they say, if they
-//! are too much to be evaluated together. What is claimed is that they never are, and not that they ever are.
+//! Where two sets may say different things although their conditions do not: of the policies about an ask some fail,
+//! whatever they say, if they are too much to be evaluated together. What is claimed is that they never are, and not
+//! that they ever are.
 
 use super::{Effect, Ground, Sliceable, Slicer};
 use crate::condition::{self, Condition};
@@ -38,7 +39,8 @@ struct Sums {
 }
 
 impl Slicer<'_> {
-    /// What may be too much in this set or the other one, for asks whose bodies have no more bytes than this; `None` if nothing can be.
+    /// What may be too much in this set or the other one, for asks whose bodies have no more bytes than this; `None` if
+    /// nothing can be.
     pub fn too_much_beside(&self, other: &Self, body_bytes_max: usize) -> Option<TooMuch> {
         let [longer, shorter] = CANONICAL_OF;
         let text_bytes_max = (body_bytes_max as u64).saturating_mul(longer).div_ceil(shorter);
@@ -59,9 +61,9 @@ impl Slicer<'_> {
 }
 
 impl TooMuch {
-    /// Why the conditions of these sets, which this was found of, do not tell whether the second one allows more to the asks of this side, and whether
-    /// it allows less; `None` if they do as long as [permits that fail](super::Part::may_fail_with_long_texts) are looked at as ones that are not
-    /// there, too.
+    /// Why the conditions of these sets, which this was found of, do not tell whether the second one allows more to the
+    /// asks of this side, and whether it allows less; `None` if they do as long as [permits that
+    /// fail](super::Part::may_fail_with_long_texts) are looked at as ones that are not there, too.
     pub fn why(&self, sets: [&Slicer<'_>; 2], ground: &Ground<'_>) -> [Option<&'static str>; 2] {
         let own: [Vec<_>; 2] = [0, 1].map(|place: usize| {
             let rules = self.differing[place]
@@ -77,8 +79,9 @@ impl TooMuch {
             let condition = rule.statement.condition.as_ref();
             condition.is_some_and(Condition::has_patterns_for_asks)
         };
-        // INVARIANT: what fails never makes an answer better, so more is allowed only by what fails before and does not after, and less by what fails
-        // after and did not before. As long as one set has all patterns of the other, its policies fail wherever those of the other do.
+        // INVARIANT: what fails never makes an answer better, so more is allowed only by what fails before and does not
+        // after, and less by what fails after and did not before. As long as one set has all patterns of the other, its
+        // policies fail wherever those of the other do.
         [0, 1].map(|place: usize| {
             if sums[place].fail_as_a_whole() {
                 Some(PARTS)

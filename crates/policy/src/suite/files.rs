@@ -447,7 +447,8 @@ impl Test {
         }
     }
 
-    /// The least trusted source that its run has seen, the ask with this trust included: of that the level of the call, and of each parameter.
+    /// The least trusted source that its run has seen, the ask with this trust included: of that the level of the call,
+    /// and of each parameter.
     pub(super) fn seen(&self, trust: EffectiveTrust) -> Trust {
         let others = self.run_worst.max(self.sources.worst());
         others.map_or(trust.level, |worst| trust.level.worse_of(worst))

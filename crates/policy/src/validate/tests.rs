@@ -266,7 +266,8 @@ fn look_alike_letters_are_pointed_at() {
     );
 }
 
-/// What keeps a policy with this scope, which also forbids what is sensitive, from being put in force: of each finding what it says, and where.
+/// What keeps a policy with this scope, which also forbids what is sensitive, from being put in force: of each finding
+/// what it says, and where.
 fn unfit_of(scope: &str, condition: &str) -> Vec<(String, String)> {
     let text =
         format!("@id(\"a\") forbid ({scope}, resource) when {{ ({condition}) || context.sensitive }};");

@@ -1,8 +1,8 @@
-//! Tests for members that nothing has which a policy is about. To Cedar such a `has` is one that is never true, and whatever stands behind
-//! it is right: a slip of one letter, and a rule never applies.
+//! Tests for members that nothing has which a policy is about. To Cedar such a `has` is one that is never true, and
+//! whatever stands behind it is right: a slip of one letter, and a rule never applies.
 //!
-//! Where it is not plain to see what is looked into, as with an `if`, nothing is said. A member that is looked at and not tested for is
-//! Cedar's to find.
+//! Where it is not plain to see what is looked into, as with an `if`, nothing is said. A member that is looked at and
+//! not tested for is Cedar's to find.
 
 use super::OF_THE_PARAMETERS;
 use crate::diagnostics::{Diagnostic, Place};

@@ -19,8 +19,8 @@ async fn append_once(network: &Network, url: &str) -> (PostgresStore, Chain) {
     (store, chain)
 }
 
-/// Whether an append that was cut like this is written, once. It may not be where the machine stands still for longer than the store
-/// waits, and then what it says is so.
+/// Whether an append that was cut like this is written, once. It may not be where the machine stands still for longer
+/// than the store waits, and then what it says is so.
 async fn is_written_once(cut: Cut) -> bool {
     let database = database().await;
     let network = Network::before(&database.url()).await;

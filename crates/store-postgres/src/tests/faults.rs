@@ -35,8 +35,8 @@ async fn scene() -> Scene {
     }
 }
 
-/// A scene in which so many commits that were cut like this were settled. Where the machine stands still for longer than the server waits
-/// for a client, or the store for an answer, one is not, and there is another scene.
+/// A scene in which so many commits that were cut like this were settled. Where the machine stands still for longer
+/// than the server waits for a client, or the store for an answer, one is not, and there is another scene.
 async fn settled(cut: Cut, commits: usize) -> Scene {
     'scenes: for _ in 0..CUT_TRIES {
         let mut scene = scene().await;
@@ -51,7 +51,8 @@ async fn settled(cut: Cut, commits: usize) -> Scene {
     panic!("{cut:?}: not all commits were settled");
 }
 
-/// Whether a commit that was cut like this has become what the cut makes of it, and the store knows. What it says is so in any case.
+/// Whether a commit that was cut like this has become what the cut makes of it, and the store knows. What it says is so
+/// in any case.
 fn is_settled(cut: Cut, outcome: &Result<(), CommitError>, is_there: bool) -> bool {
     let arrives = matches!(cut, Cut::AfterCommit | Cut::LateCommit(_));
     assert!(arrives || !is_there, "{cut:?}: {outcome:?}");
@@ -170,7 +171,8 @@ async fn the_first_batch_of_a_tenant_is_found_again_too() {
     panic!("not all commits were settled");
 }
 
-/// Whether it is said in time that a commit is not known of which nobody can be asked. It may not be where the machine stands still.
+/// Whether it is said in time that a commit is not known of which nobody can be asked. It may not be where the machine
+/// stands still.
 async fn is_not_known_in_time() -> bool {
     let mut scene = scene().await;
     let mut next = scene.chain.clone();

@@ -237,8 +237,8 @@ async fn an_earlier_request_is_found_while_all_turns_are_taken() {
     assert_eq!(found.unwrap().receipt, batch.decisions[0].receipt);
 }
 
-/// What is wrong with who is woken by a change, and when. Where the machine stands still a connection that listens may be made anew, and
-/// then it is as if there had been a change.
+/// What is wrong with who is woken by a change, and when. Where the machine stands still a connection that listens may
+/// be made anew, and then it is as if there had been a change.
 async fn wake_the_others() -> Result<(), &'static str> {
     let database = database().await;
     let stores = gateways(&database, 3).await;

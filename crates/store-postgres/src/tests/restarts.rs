@@ -79,8 +79,8 @@ async fn a_server_that_restarts_under_load_loses_nothing_that_was_answered() {
     assert!(failed > 0, "the server was never missed");
 }
 
-/// Whether a store hears of a change of another one at once, on the connection that it has. Where the machine stands still that may be
-/// made anew, and then it is as if there had been a change.
+/// Whether a store hears of a change of another one at once, on the connection that it has. Where the machine stands
+/// still that may be made anew, and then it is as if there had been a change.
 async fn is_heard_at_once(store: &Arc<PostgresStore>, another: &PostgresStore, chain: &mut Chain) -> bool {
     let listening = tokio::spawn({
         let store = Arc::clone(store);

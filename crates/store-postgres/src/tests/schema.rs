@@ -118,7 +118,8 @@ async fn updates(database: &Database) -> (i64, i64) {
         .unwrap()
 }
 
-/// How many updates the heads have seen in a new database in which all were moved some times, and how many of them touched no index.
+/// How many updates the heads have seen in a new database in which all were moved some times, and how many of them
+/// touched no index.
 async fn updates_of_moving_heads() -> (i64, i64) {
     const TENANTS: u8 = 150;
     const ROUNDS: i64 = 8;
@@ -148,8 +149,8 @@ async fn updates_of_moving_heads() -> (i64, i64) {
 #[tokio::test]
 async fn heads_that_move_touch_no_index() {
     let mut found = Vec::new();
-    // While somebody has a snapshot, and be it the server for its statistics, old rows stay in their pages and new ones find no room
-    // there: of 1,200 updates 100 touch an index then. In a table that leaves no room 800 do.
+    // While somebody has a snapshot, and be it the server for its statistics, old rows stay in their pages and new ones
+    // find no room there: of 1,200 updates 100 touch an index then. In a table that leaves no room 800 do.
     for _ in 0..4 {
         let (updates, without_index) = updates_of_moving_heads().await;
         if without_index * 10 >= updates * 8 {

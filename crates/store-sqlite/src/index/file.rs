@@ -79,8 +79,8 @@ impl Opened {
     pub(super) async fn close(&self) {
         self.readers.close().await;
         self.background_readers.close().await;
-        // The last connection: SQLite moves its log into the file. It is waited for, because it also removes the log by its name, which
-        // may be that of somebody else's in a moment.
+        // The last connection: SQLite moves its log into the file. It is waited for, because it also removes the log by
+        // its name, which may be that of somebody else's in a moment.
         if let Some(writer) = self.writer.lock().await.take()
             && let Err(error) = writer.close().await
         {

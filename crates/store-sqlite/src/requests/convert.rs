@@ -1,4 +1,5 @@
-//! Databases of versions before this one: their table of requests becomes runs, in the order of its key, a bounded part at a time.
+//! Databases of versions before this one: their table of requests becomes runs, in the order of its key, a bounded part
+//! at a time.
 //!
 //! A part is converted in one transaction, or not at all, so whatever interrupts it, the next start goes on where it ended.
 
@@ -48,7 +49,8 @@ pub(crate) async fn convert_in_parts(
         let done = convert_part(connection, &part, is_last).await;
         let end = if done.is_ok() { "COMMIT" } else { "ROLLBACK" };
         let ended = sqlx::raw_sql(end).execute(&mut *connection).await;
-        // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and ROLLBACK fails.
+        // The cause is told, not what follows from it: where there is no room SQLite has rolled back by itself, and
+        // ROLLBACK fails.
         done?;
         ended?;
         converted += part.len();

@@ -1,10 +1,12 @@
 //! Says of most keys that are not in a run that they are not, without reading it.
 //!
-//! A Bloom filter in blocks of one cache line, with one bit in each of the line's eight words. Keys are digests, so they are spread
-//! evenly as they are: their high bits choose the block, which means that a sorted run fills it from front to back.
+//! A Bloom filter in blocks of one cache line, with one bit in each of the line's eight words. Keys are digests, so
+//! they are spread evenly as they are: their high bits choose the block, which means that a sorted run fills it from
+//! front to back.
 //!
-//! The filters of large runs are in files, because memory would grow with every request that was ever answered. Such a file has no name
-//! and ends with the process, so nothing of it has to be trusted later, and nothing that was erased is found in it.
+//! The filters of large runs are in files, because memory would grow with every request that was ever answered. Such a
+//! file has no name and ends with the process, so nothing of it has to be trusted later, and nothing that was erased is
+//! found in it.
 
 mod window;
 

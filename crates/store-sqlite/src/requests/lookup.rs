@@ -1,8 +1,8 @@
 //! Finds the entries that answered requests, on the thread of whoever commits.
 //!
-//! Nearly every request is new, and filters say so from memory. But there are some thirty runs in a ledger of millions, each filter lets one
-//! key in two hundred pass, and a commit has dozens of requests: so most commits read a page or two. Another thread would have to be
-//! woken for them, which costs many times what the page does.
+//! Nearly every request is new, and filters say so from memory. But there are some thirty runs in a ledger of millions,
+//! each filter lets one key in two hundred pass, and a commit has dozens of requests: so most commits read a page or
+//! two. Another thread would have to be woken for them, which costs many times what the page does.
 
 use super::run;
 use super::{RequestDigest, Requests, Slot};

@@ -1,8 +1,8 @@
-//! A run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and then only read, merged
-//! and forgotten from.
+//! A run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and then
+//! only read, merged and forgotten from.
 //!
-//! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page, and a [`Filter`] unless that
-//! is in a file.
+//! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page, and a
+//! [`Filter`] unless that is in a file.
 
 use super::filter::{Filter, FilterBuilder};
 use std::io;

@@ -1,7 +1,9 @@
-//! What is done for the index behind the commits: what is in memory becomes a run, runs are merged, and what they replace is removed.
+//! What is done for the index behind the commits: what is in memory becomes a run, runs are merged, and what they
+//! replace is removed.
 //!
-//! It is one task. A step of a few hundred kilobytes at a time is an [errand](crate::errands) of the next commit, and it rests between two of
-//! them, so a commit waits for one step at most. Whatever interrupts it leaves a run that does not count, which is removed by the next start.
+//! It is one task. A step of a few hundred kilobytes at a time is an [errand](crate::errands) of the next commit, and
+//! it rests between two of them, so a commit waits for one step at most. Whatever interrupts it leaves a run that does
+//! not count, which is removed by the next start.
 
 use super::run::{self, Builder, PAGE_SLOTS, Run, Slot};
 use super::step::Step;
@@ -17,8 +19,8 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
 
-/// Pages that a step adds: 128 KiB. A commit waits for it, so it is small. With the rest behind it, steps do three times what 28,000 requests a
-/// second take on four levels.
+/// Pages that a step adds: 128 KiB. A commit waits for it, so it is small. With the rest behind it, steps do three
+/// times what 28,000 requests a second take on four levels.
 const STEP_PAGES: usize = 32;
 /// Pages that a step removes. They are overwritten with zeros, so that is as much work as adding them.
 const REMOVED_PAGES: i64 = 32;

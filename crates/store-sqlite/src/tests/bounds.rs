@@ -90,8 +90,8 @@ async fn largest_log() -> u64 {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_log_stays_bounded_while_commits_never_pause_and_readers_read() {
-    // Between two checkpoints commits go on, so the bound is kept to within what is written in a tenth of a second; or in longer, where
-    // the disk stands still for the checkpointer only.
+    // Between two checkpoints commits go on, so the bound is kept to within what is written in a tenth of a second; or
+    // in longer, where the disk stands still for the checkpointer only.
     let written = 1_000_000 * u64::from(WRITERS) * MEGABYTES_EACH as u64;
     let mut largest = Vec::new();
     for _ in 0..3 {

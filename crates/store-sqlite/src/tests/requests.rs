@@ -15,7 +15,8 @@ use store::{Batch, CommitError, ErasureRow, Journal, Records, Store};
 /// Requests that become a run in these tests.
 const RECENT_MAX: usize = 20;
 
-/// A store whose runs are short, with filters in files where they were merged, and whose index is kept up only when a test says so.
+/// A store whose runs are short, with filters in files where they were merged, and whose index is kept up only when a
+/// test says so.
 struct Small {
     folder: Folder,
     store: SqliteStore,

@@ -1,5 +1,5 @@
-//! What is promised of budgets: they move with the commit of their entry, are found by what they are for, and answers that are given
-//! again are there once.
+//! What is promised of budgets: they move with the commit of their entry, are found by what they are for, and answers
+//! that are given again are there once.
 
 use super::sample::{Ask, Chain, agent_id, name};
 use super::{Fixture, commit, refused, settle};
@@ -601,7 +601,8 @@ async fn write_in_turn(store: &dyn Store, tenants: &[TenantId], batch: &Batch) -
     turn.commit(batch).await
 }
 
-/// What was asked for may have been so already: then there is an answer and no entry, and the chain goes on as if nothing had been written.
+/// What was asked for may have been so already: then there is an answer and no entry, and the chain goes on as if
+/// nothing had been written.
 pub async fn an_answer_is_kept_where_nothing_moves(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let (mut chain, mut other) = (Chain::new(1), Chain::new(2));

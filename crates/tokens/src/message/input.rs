@@ -1,4 +1,5 @@
-//! What a signature says that it covers, and how it was made: the headers `Signature-Input` and `Signature` (RFC 9421, section 4).
+//! What a signature says that it covers, and how it was made: the headers `Signature-Input` and `Signature` (RFC 9421,
+//! section 4).
 
 use model::Timestamp;
 

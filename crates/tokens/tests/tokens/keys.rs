@@ -95,7 +95,8 @@ fn a_token_that_names_no_key_is_verified_with_few() {
     }
 }
 
-/// What stands for a token that was verified, its key and what it calls that, is held against other keys as the token itself would be.
+/// What stands for a token that was verified, its key and what it calls that, is held against other keys as the token
+/// itself would be.
 #[test]
 fn a_token_is_good_by_other_keys_if_it_would_be_verified_by_them() {
     let [old, new, p256] = [Signer::ed25519(1), Signer::ed25519(2), Signer::p256()];

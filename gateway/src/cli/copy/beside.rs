@@ -1,5 +1,6 @@
-//! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas, budgets and what is held in
-//! them, which run started which, and answers that are given again. It is as it is at the end of the chain, and goes over with the entries, a page with each commit.
+//! What stands beside a chain and changes: approvals, what runs have seen, what was counted of quotas, budgets and what
+//! is held in them, which run started which, and answers that are given again. It is as it is at the end of the chain,
+//! and goes over with the entries, a page with each commit.
 
 use canon::Digest;
 use model::{ApprovalId, BudgetId, Name, ReservationId, TenantId, Timestamp};
@@ -18,8 +19,8 @@ pub(super) struct Beside {
     answers: Answers,
 }
 
-/// How many answers there are, and when the last one was given: one that was to what had been so already moves nothing else by which it
-/// would be noticed.
+/// How many answers there are, and when the last one was given: one that was to what had been so already moves nothing
+/// else by which it would be noticed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answers {
     count: u64,
@@ -124,8 +125,9 @@ impl Beside {
     }
 
     /// How many entries may go over with a page, of at most so many.
-    // INVARIANT: there are no fewer entries than pages, except of answers, so that none is left for the last commit, which would have them all.
-    // Approvals, budgets, what is held, runs and their links come of an entry each, and of one come fewer counters than are on a page.
+    // INVARIANT: there are no fewer entries than pages, except of answers, so that none is left for the last commit,
+    // which would have them all. Approvals, budgets, what is held, runs and their links come of an entry each, and of
+    // one come fewer counters than are on a page.
     pub(super) const fn entries_max(&self, limit: u32) -> u32 {
         if self.is_done() { limit } else { 1 }
     }

@@ -1,5 +1,5 @@
-//! What decisions name by its digest: it goes over with the first entry that names it. Policies may have megabytes each, so whoever takes
-//! entries counts what they name.
+//! What decisions name by its digest: it goes over with the first entry that names it. Policies may have megabytes
+//! each, so whoever takes entries counts what they name.
 
 use anyhow::ensure;
 use canon::Digest;
@@ -8,8 +8,8 @@ use model::TenantId;
 use std::collections::HashSet;
 use store::{ContentRow, Store, StoredEntry};
 
-/// Digests that are remembered, so that what many decisions name is read once. Beyond them some may be read again, and the target keeps what
-/// it has already.
+/// Digests that are remembered, so that what many decisions name is read once. Beyond them some may be read again, and
+/// the target keeps what it has already.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// What has gone over.

@@ -1,5 +1,5 @@
-//! Outcomes whose entries are erased. The entry does not say any more what it told of; the row in the source does, which stays so that
-//! nothing is reported, and charged, twice.
+//! Outcomes whose entries are erased. The entry does not say any more what it told of; the row in the source does,
+//! which stays so that nothing is reported, and charged, twice.
 
 use super::CHUNK;
 use engine::EntryKind;

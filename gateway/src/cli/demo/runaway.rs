@@ -1,12 +1,12 @@
-//! `countersign demo runaway`: an agent that calls a paid model over and over, first unguarded and then stopped by a budget, a rate
-//! limit, a quota and a policy.
+//! `countersign demo runaway`: an agent that calls a paid model over and over, first unguarded and then stopped by a
+//! budget, a rate limit, a quota and a policy.
 //!
 //! - `scene`: a tenant with an agent, spoken to as callers do;
 //! - [`guards`]: what stops the agent, and how many calls that has to be.
 //!
-//! Gateway, store and ledger are real: a SQLite file of its own, gone afterwards. What is printed of budgets is what their balances
-//! say, and in the end every ledger is verified and every balance counted again. Only the model that is called is none: a call takes
-//! its time, and that is all.
+//! Gateway, store and ledger are real: a SQLite file of its own, gone afterwards. What is printed of budgets is what
+//! their balances say, and in the end every ledger is verified and every balance counted again. Only the model that is
+//! called is none: a call takes its time, and that is all.
 
 pub mod guards;
 mod scene;

@@ -11,8 +11,8 @@ pub(super) const NAMED_MAX: usize = 1_000_000;
 #[derive(Default)]
 pub(super) struct Named {
     there: HashSet<Digest>,
-    /// What decisions name, and whether it is policies that were recorded with what they looked at. Those are about nobody, so nobody
-    /// has a reason to take them away.
+    /// What decisions name, and whether it is policies that were recorded with what they looked at. Those are about
+    /// nobody, so nobody has a reason to take them away.
     wanted: HashMap<Digest, bool>,
     /// Whether there was more than is kept in mind.
     is_too_much: bool,

@@ -1,5 +1,5 @@
-//! Whether the entries in an archive are of the run that its manifest names, as far as they tell. It does not prove that all of that run
-//! is there: which bodies are left out is the word of whoever made the archive.
+//! Whether the entries in an archive are of the run that its manifest names, as far as they tell. It does not prove
+//! that all of that run is there: which bodies are left out is the word of whoever made the archive.
 
 use crate::records::evidence::Whose;
 use engine::EntryKind;
@@ -53,8 +53,8 @@ impl OfRun {
         self.has_others |= *known != run;
     }
 
-    /// Why this cannot be evidence of this run, if it cannot. A gateway begins it with a decision of the run, and ends it with one or with what
-    /// was said about one.
+    /// Why this cannot be evidence of this run, if it cannot. A gateway begins it with a decision of the run, and ends
+    /// it with one or with what was said about one.
     pub(super) fn differs_from(&self, run: &str) -> Option<&'static str> {
         if self.has_others || self.run.as_deref().is_some_and(|named| named != run) {
             return Some("it names a run, and a decision is there that is of another one, or of none");

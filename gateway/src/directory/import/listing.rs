@@ -112,8 +112,8 @@ impl Definition {
     }
 }
 
-/// As much of a description as is kept, with a word about the rest, so that whoever accepts it knows that there is more. The digest of the
-/// definition is of all of it, so a longer one is held like any other when it changes.
+/// As much of a description as is kept, with a word about the rest, so that whoever accepts it knows that there is
+/// more. The digest of the definition is of all of it, so a longer one is held like any other when it changes.
 fn cut(mut description: String) -> String {
     let bytes = description.len();
     if bytes > DESCRIPTION_BYTES_MAX {

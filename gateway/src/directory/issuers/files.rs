@@ -1,11 +1,12 @@
 //! Keys of issuers from files that the operator keeps: `FOLDER/<tenant>/<issuer>.json`, a JWKS each.
 //!
-//! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of that name as
-//! if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every gateway. A file that
-//! is gone or not good leaves the keys as they are, and the log says so once. Tenants name no files, and a name that is no plain file name has none.
+//! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of
+//! that name as if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every
+//! gateway. A file that is gone or not good leaves the keys as they are, and the log says so once. Tenants name no
+//! files, and a name that is no plain file name has none.
 //!
-//! Keys are given when a file has changed, and not because they are others: gateways whose files differ would set each other's keys back for
-//! ever. So each remembers what it has given, and one that starts gives what its files hold once.
+//! Keys are given when a file has changed, and not because they are others: gateways whose files differ would set each
+//! other's keys back for ever. So each remembers what it has given, and one that starts gives what its files hold once.
 
 use super::{IssuerView, check_keys, find};
 use crate::changes::{By, Force, Order, Plan};
@@ -103,8 +104,8 @@ struct Found {
 }
 
 impl Gateway {
-    /// Reads the files of all registered issuers, and gives those the keys whose files have changed since they were given any. What could
-    /// not be given is told, keeps no other waiting and is tried again the next time.
+    /// Reads the files of all registered issuers, and gives those the keys whose files have changed since they were
+    /// given any. What could not be given is told, keeps no other waiting and is tried again the next time.
     ///
     /// # Errors
     /// The last of what could not be given.

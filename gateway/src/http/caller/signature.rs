@@ -33,8 +33,8 @@ const ACCEPTED: HeaderValue = HeaderValue::from_static(
 const NONCES_OF_AN_AGENT_MAX: usize = 1 << 18;
 /// The most nonces that are remembered altogether, at some forty bytes each.
 const NONCES_MAX: usize = 1 << 20;
-/// For each place that is free, so many of a tenant's nonces may be remembered. Alone, a tenant has seven eighths of all places, and however
-/// many have as many as they may, there are some for another one.
+/// For each place that is free, so many of a tenant's nonces may be remembered. Alone, a tenant has seven eighths of
+/// all places, and however many have as many as they may, there are some for another one.
 const NONCES_OF_A_TENANT_FOR_A_FREE_PLACE: usize = 7;
 /// How long a page of nonces is, in milliseconds. Pages are thrown away whole.
 const PAGE_MILLIS: i64 = 60_000;
@@ -46,7 +46,8 @@ pub(super) struct SignedBy {
     key: PublicKey,
 }
 
-/// The nonces of requests that could be sent again, and since when they are known. Held for one look-up at a time and never across an `await`.
+/// The nonces of requests that could be sent again, and since when they are known. Held for one look-up at a time and
+/// never across an `await`.
 pub struct Nonces(Mutex<Memory>);
 
 struct Memory {
@@ -118,8 +119,9 @@ impl Nonces {
 }
 
 impl Memory {
-    /// Forgets what cannot be sent again. Where the clock was set back, what was forgotten while it was ahead could be, unless it counts as
-    /// signed before this gateway began. What was signed for a later time can be, when that has come.
+    /// Forgets what cannot be sent again. Where the clock was set back, what was forgotten while it was ahead could be,
+    /// unless it counts as signed before this gateway began. What was signed for a later time can be, when that has
+    /// come.
     fn look_at(&mut self, now: Timestamp) {
         if self.latest.millis() - now.millis() > OUT_OF_ORDER_MILLIS {
             (self.since, self.latest) = (second(now), now);

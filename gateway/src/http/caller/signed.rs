@@ -47,8 +47,8 @@ impl SignedIn {
         &self.issuer.name
     }
 
-    /// Whether the token is still worth something: its time has not passed nor is yet to come, its issuer stands as it did, and has the key still,
-    /// whatever keys are beside it.
+    /// Whether the token is still worth something: its time has not passed nor is yet to come, its issuer stands as it
+    /// did, and has the key still, whatever keys are beside it.
     pub fn is_good(&self, tenant: &TenantSnapshot, now: Timestamp) -> bool {
         let known = tenant.issuers.named(&self.issuer.name);
         let verifies =
@@ -60,8 +60,8 @@ impl SignedIn {
     }
 }
 
-/// What is looked up: the digest of a token, and the tenant that the request names, if it names one. What a token was worth in a tenant that
-/// was named says nothing about a request that names none, nor about one that names another.
+/// What is looked up: the digest of a token, and the tenant that the request names, if it names one. What a token was
+/// worth in a tenant that was named says nothing about a request that names none, nor about one that names another.
 type Shown = (Digest, Option<TenantId>);
 
 /// Tokens that were verified lately.
@@ -132,8 +132,8 @@ fn tenant_id(text: &str) -> Option<TenantId> {
     id.filter(|id| id.to_string() == text)
 }
 
-/// The token, verified by the one issuer that it can be from. What is wrong with it, but for its form, is told to those only who show one that a
-/// registered key has signed: which issuers and keys tenants have is nobody else's business.
+/// The token, verified by the one issuer that it can be from. What is wrong with it, but for its form, is told to those
+/// only who show one that a registered key has signed: which issuers and keys tenants have is nobody else's business.
 fn verify(
     snapshot: &Snapshot,
     named: Option<TenantId>,
@@ -180,7 +180,8 @@ fn verify(
     })
 }
 
-/// Which of these is wrong with a token: one issuer that has this `iss` is not meant by it, and then says less than the one that is.
+/// Which of these is wrong with a token: one issuer that has this `iss` is not meant by it, and then says less than the
+/// one that is.
 fn more_telling(before: Option<TokenError>, error: TokenError) -> TokenError {
     // The audience is looked at after the signature, and the time after the audience.
     let told = |error: &TokenError| match error {
@@ -268,8 +269,8 @@ fn caller(directory: &Directory, signed_in: Arc<SignedIn>) -> Result<Caller, Ref
     }))
 }
 
-/// In whose name these let an agent ask. The last one is whom the token is about: an agent that is or was called so, or else a person.
-/// Where both are, it is in the name of both, because nobody can tell.
+/// In whose name these let an agent ask. The last one is whom the token is about: an agent that is or was called so, or
+/// else a person. Where both are, it is in the name of both, because nobody can tell.
 fn delegation(directory: &Directory, for_whom: &[Name]) -> Delegation {
     let Some((subject, between)) = for_whom.split_last() else {
         return Delegation::default();

@@ -1,7 +1,7 @@
 //! Bodies with policies, which may be long. A long one is read where nobody waits for a decision, and one at a time.
 //!
-//! Whoever waits for a turn to change something, or to have a draft compiled, has its body in memory, and may have a thousand connections. So a long body
-//! takes room until it is answered, of the room that all of them have together.
+//! Whoever waits for a turn to change something, or to have a draft compiled, has its body in memory, and may have a
+//! thousand connections. So a long body takes room until it is answered, of the room that all of them have together.
 
 use super::{Bounds, Format, SET_BYTES_MAX, bytes};
 use crate::fairness_key::FairnessKey;
@@ -48,7 +48,8 @@ impl LongBodies {
     }
 }
 
-/// A JSON body with policies, which may have [`SET_BYTES_MAX`] bytes, and its room if it is long: to be held until it is answered.
+/// A JSON body with policies, which may have [`SET_BYTES_MAX`] bytes, and its room if it is long: to be held until it
+/// is answered.
 pub struct SetJson<T>(pub T, pub Option<Taken>);
 
 impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson<T> {

@@ -1,8 +1,9 @@
 //! A replay under way: threads of its own that read entries and judge them, one page each at a time.
 //!
-//! One core is left to the sequencer and the callers, however many replays there are: a thread has one of the others for a page, and
-//! then it is whose turn it is. Pages are read one after the other, from the newest to the oldest, so which decisions come under a limit
-//! does not depend on which thread is faster. Memory holds a page and some records a thread, whatever the length of the ledger.
+//! One core is left to the sequencer and the callers, however many replays there are: a thread has one of the others
+//! for a page, and then it is whose turn it is. Pages are read one after the other, from the newest to the oldest, so
+//! which decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
+//! thread, whatever the length of the ledger.
 
 use super::range::Entries;
 use super::{CORES, Candidate, Permit, cores};
@@ -34,7 +35,8 @@ const RECORDS_MAX: usize = 20_000;
 const VARIANTS_MAX: usize = 256;
 /// For how many it is, however long it is.
 const VARIANTS_MIN: usize = 64;
-/// How many bytes its texts and actions have together, beyond that. What they are compiled to stays as long as the replay, and is many times as long.
+/// How many bytes its texts and actions have together, beyond that. What they are compiled to stays as long as the
+/// replay, and is many times as long.
 const VARIANTS_BYTES_MAX: usize = 16 << 20;
 /// What an action counts for, which each of them has compiled anew.
 const ACTION_BYTES: usize = 512;
@@ -210,7 +212,8 @@ impl Shared {
         }
     }
 
-    /// The last of these entries, and from which one on they are. Of large ones a call gives the first only, so fewer are asked for.
+    /// The last of these entries, and from which one on they are. Of large ones a call gives the first only, so fewer
+    /// are asked for.
     async fn page_up_to(
         &self,
         first: u64,

@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::borrow::Cow;
 use store::{Store, StoreError, StoredEntry};
 
-/// What agents asked, and what came of it. Each of these bodies has a salt, so that what it told cannot be guessed from its digest.
+/// What agents asked, and what came of it. Each of these bodies has a salt, so that what it told cannot be guessed from
+/// its digest.
 const KINDS: [EntryKind; 4] = [
     EntryKind::Decision,
     EntryKind::OutcomeReported,

@@ -1,8 +1,10 @@
 //! Erases by itself what tenants do not want to keep: what agents did before so many days (`settings.erase_after_days`).
 //!
-//! It goes on where it stopped, a fraction of a second at a time, a ledger after the other, and rests as long as it works. While many wait for
-//! decisions it is one commit at a time, and it rests longer. The setting is read anew before each commit: whoever takes a mistake back keeps the rest. What people are still asked
-//! about is looked at again, once an hour, because everything behind it is read with it. Where it stopped is kept in memory: after a restart it reads the old entries once more, and erases none of them twice.
+//! It goes on where it stopped, a fraction of a second at a time, a ledger after the other, and rests as long as it
+//! works. While many wait for decisions it is one commit at a time, and it rests longer. The setting is read anew
+//! before each commit: whoever takes a mistake back keeps the rest. What people are still asked about is looked at
+//! again, once an hour, because everything behind it is read with it. Where it stopped is kept in memory: after a
+//! restart it reads the old entries once more, and erases none of them twice.
 
 use super::choose::Choice;
 use super::taking::Taking;
@@ -49,7 +51,8 @@ struct Place {
     next: u64,
     /// Everything before this one has been looked at once: what is left of it is only what waited.
     looked_at: u64,
-    /// The first entry that was left, since it last went back, because people are still asked about it or something is held for it.
+    /// The first entry that was left, since it last went back, because people are still asked about it or something is
+    /// held for it.
     first_waiting: Option<u64>,
     /// When it last went back to that one.
     went_back: Timestamp,
@@ -114,8 +117,8 @@ async fn run(gateway: Weak<Gateway>) {
 }
 
 impl Gateway {
-    /// Erases a slice of what their tenants do not want to keep any longer at this time in each ledger, or in each of those in which the
-    /// round before has left something.
+    /// Erases a slice of what their tenants do not want to keep any longer at this time in each ledger, or in each of
+    /// those in which the round before has left something.
     pub async fn erase_old(&self, now: Timestamp) -> Done {
         self.erase_old_for(now, WORK).await
     }
@@ -224,7 +227,8 @@ impl Gateway {
         if slice.is_all {
             place.behind = Duration::ZERO;
         } else if slice.erased > 0 && place.next >= place.looked_at {
-            // Where nothing was, it may still be among what was erased before a restart; and behind what has waited, all was looked at before.
+            // Where nothing was, it may still be among what was erased before a restart; and behind what has waited,
+            // all was looked at before.
             place.behind = self.old_since(tenant, place.next, old).await?;
         }
         place.looked_at = place.looked_at.max(place.next);

@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 use store::{BlockClaim, RequestKey, StoreError, StoredEntry};
 
-/// How long blocks of the search index are held. Many times what a commit takes: a gateway that stops in the middle gives them back
-/// like this.
+/// How long blocks of the search index are held. Many times what a commit takes: a gateway that stops in the middle
+/// gives them back like this.
 const HOLD: Duration = Duration::from_mins(2);
 
 /// The members of a body by which the rest of what it tells is found.
@@ -101,8 +101,8 @@ impl<'g> Taking<'g> {
         self.bodies.len()
     }
 
-    /// Adds an entry, unless people are still asked about it: what they approve has to be in the ledger. Or something is still held for
-    /// it, which is settled by its decision.
+    /// Adds an entry, unless people are still asked about it: what they approve has to be in the ledger. Or something
+    /// is still held for it, which is settled by its decision.
     pub(super) async fn add(&mut self, entry: StoredEntry) -> Result<(), Refusal> {
         let is_decision = entry.kind == EntryKind::Decision.as_str();
         let references: References = serde_json::from_str(&entry.body).unwrap_or_default();
@@ -123,7 +123,8 @@ impl<'g> Taking<'g> {
                 .agent
                 .filter(|_| is_decision)
                 .zip(references.request_id),
-            // As long as its decision is there, that an outcome was reported is not forgotten, nor what was held: there is one for each.
+            // As long as its decision is there, that an outcome was reported is not forgotten, nor what was held: there
+            // is one for each.
             outcome: decision,
             approval: approval.map(|approval| approval.id),
             reservation: references.reservation.id.filter(|_| is_decision),
@@ -165,14 +166,16 @@ impl<'g> Taking<'g> {
         let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
         let hold = self.hold(&blocks).await?;
         let outcome = self.record().await;
-        // Also if nobody knows whether it was erased: what is put into the index now is read now. Another erasure may have taken a block
-        // over and let it go before this one was recorded, and then it was put again with what is erased only now: it is taken once more.
+        // Also if nobody knows whether it was erased: what is put into the index now is read now. Another erasure may
+        // have taken a block over and let it go before this one was recorded, and then it was put again with what is
+        // erased only now: it is taken once more.
         let hold = self.hold(&blocks).await.unwrap_or_else(|error| {
             tracing::warn!(%error, "what was just erased may be in the search index until its block is made again");
             hold
         });
         self.release(&blocks, hold).await;
-        // Also if nobody knows whether it was erased: erasing it again finds nothing to erase then. What is still there is looked up.
+        // Also if nobody knows whether it was erased: erasing it again finds nothing to erase then. What is still there
+        // is looked up.
         self.forget();
         outcome?;
         if !self.bodies.is_empty() {
@@ -202,7 +205,8 @@ impl<'g> Taking<'g> {
         Ok(())
     }
 
-    /// Whether an entry tells what became of one of the decisions. What led to it is a row beside the ledger, which proves nothing.
+    /// Whether an entry tells what became of one of the decisions. What led to it is a row beside the ledger, which
+    /// proves nothing.
     fn is_outcome(&self, entry: &StoredEntry) -> bool {
         let references: References = serde_json::from_str(&entry.body).unwrap_or_default();
         let is_ours = |decision| self.decisions.contains(&decision);

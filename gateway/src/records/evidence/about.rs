@@ -19,8 +19,8 @@ use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
 const PAGE: usize = 500;
 /// Decisions of a run that are found and kept in mind: some megabytes. As many again may be kept that only their entries tell of.
 const DECISIONS_MAX: usize = 100_000;
-/// Entries that are looked at for the one that tells what people have said last, from the time of that on. It stands further on where a clock
-/// was set back, and an approval is written down as expired when a gateway comes to it.
+/// Entries that are looked at for the one that tells what people have said last, from the time of that on. It stands
+/// further on where a clock was set back, and an approval is written down as expired when a gateway comes to it.
 const LOOKED_AT_MAX: u64 = 10_000;
 /// Entries of these that are read at once.
 const ENTRIES_AT_ONCE: u32 = 256;
@@ -120,8 +120,8 @@ impl Search<'_> {
         first_since(self.store, self.tenant, self.head, time).await
     }
 
-    /// Finds a run, and the entries from its first decision to the last of its decisions, of what people have said about them and of what
-    /// became of them.
+    /// Finds a run, and the entries from its first decision to the last of its decisions, of what people have said
+    /// about them and of what became of them.
     async fn find_run(&self, id: Name) -> Result<(RangeInclusive<u64>, Run), Refusal> {
         let Self {
             store, tenant, head, ..
@@ -167,7 +167,8 @@ impl Search<'_> {
         }
     }
 
-    /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which was at `said_at`.
+    /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which
+    /// was at `said_at`.
     async fn last_vote(&self, run: &Run, said_at: Timestamp) -> Result<Option<u64>, StoreError> {
         let mut next = self.first_since(said_at).await?;
         let end = self.head.min(next.saturating_add(LOOKED_AT_MAX));
@@ -214,8 +215,9 @@ impl Run {
         decision.is_some_and(|id| self.decisions.contains(&id))
     }
 
-    /// Whether the entry with this body, which is behind those that were asked about, tells of the run or of a decision of it. What names only
-    /// who started it is of that run. Earlier versions did not find such a decision by its run, so it is kept in mind for what became of it.
+    /// Whether the entry with this body, which is behind those that were asked about, tells of the run or of a decision
+    /// of it. What names only who started it is of that run. Earlier versions did not find such a decision by its run,
+    /// so it is kept in mind for what became of it.
     pub(super) fn has(&mut self, body: &str) -> bool {
         let whose: Whose<'_> = serde_json::from_str(body).unwrap_or_default();
         let decision: Option<DecisionId> = whose.decision_id.as_deref().and_then(|id| id.parse().ok());

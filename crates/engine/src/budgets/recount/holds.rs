@@ -27,7 +27,8 @@ struct Hold {
     budgets: Vec<BudgetId>,
     /// By which agent, if that is told.
     agent: Option<AgentId>,
-    /// How many entries had been passed when it was held that cannot be read. Where there are more now, one of them may have settled it.
+    /// How many entries had been passed when it was held that cannot be read. Where there are more now, one of them may
+    /// have settled it.
     lost_before: u64,
 }
 
@@ -106,9 +107,9 @@ impl Holds {
         })
     }
 
-    /// What is stored as held otherwise than entries tell, and what they tell that is not stored. What an erased entry may have settled is
-    /// not missed, nor is a hold that was made by a decision called wrong where that may have been erased; and of what was moved while it was
-    /// read nothing is said.
+    /// What is stored as held otherwise than entries tell, and what they tell that is not stored. What an erased entry
+    /// may have settled is not missed, nor is a hold that was made by a decision called wrong where that may have been
+    /// erased; and of what was moved while it was read nothing is said.
     pub(super) fn compare(&self, stored: &[Reservation]) -> Vec<Mismatch> {
         let is_unlike = |held: &&Reservation| match self.open.get(&held.id) {
             Some(told) => !told.is_stored_as(held),

@@ -1,5 +1,5 @@
-//! Fills the file of a filter through a part of it that is in memory. A sorted run fills it from front to back, so each part is read and
-//! written once.
+//! Fills the file of a filter through a part of it that is in memory. A sorted run fills it from front to back, so each
+//! part is read and written once.
 
 use super::{BLOCK_BYTES, Block, offset};
 use rustix::fs::{FallocateFlags, fallocate};
