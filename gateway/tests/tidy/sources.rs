@@ -8,6 +8,8 @@ const CONFIG: &str = "gateway/src/config.rs";
 const ADDRESS: &str = "crates/store-postgres/src/address.rs";
 /// What reading the environment looks like.
 const ENVIRONMENT: [&str; 4] = ["std::env", "env::var", "{env", "env = \""];
+/// The longest line of a comment, in characters.
+const COMMENT_CHARACTERS_MAX: usize = 130;
 /// What has no place in the program.
 const LOOSE_ENDS: [&str; 5] = ["#[allow(", "#![allow(", "todo!(", "unimplemented!(", "dbg!("];
 
@@ -34,6 +36,28 @@ fn every_file_says_what_it_is_for() {
         .into_iter()
         .filter(|path| !text(path).starts_with("//! "));
     none(silent.map(|path| format!("{path}: begin with `//!`, what it is for and what it does not do")));
+}
+
+#[test]
+fn no_comment_line_is_too_long() {
+    let mut long = Vec::new();
+    for path in files_of("rs") {
+        for (number, line) in (1..).zip(text(&path).lines()) {
+            if is_too_long_a_comment(line) {
+                long.push(format!(
+                    "{path}:{number}: at most {COMMENT_CHARACTERS_MAX} characters a line"
+                ));
+            }
+        }
+    }
+    none(long);
+}
+
+/// One without a space, such as a URL, cannot be broken.
+fn is_too_long_a_comment(line: &str) -> bool {
+    let comment = line.trim_start().strip_prefix("//");
+    let words = comment.map(|comment| comment.trim_start_matches(['/', '!']).trim());
+    words.is_some_and(|words| words.contains(' ')) && line.chars().count() > COMMENT_CHARACTERS_MAX
 }
 
 #[test]
