@@ -1,6 +1,7 @@
 //! What has to be asked: the sides of actions that the difference between two sets is about. Those that no policy can tell
 //! apart are one kind, and asked about once.
 
+use crate::fallible::can_fail;
 use crate::prover::Open;
 use policy::{ActionSide, Ground, Part, Registry, Slice, Slicer, TooMuch};
 use std::collections::{BTreeMap, HashMap};
@@ -43,8 +44,8 @@ impl<'s> Pair<'s> {
     pub(crate) fn new(before: Slicer<'s>, after: Slicer<'s>, body_bytes_max: usize) -> Self {
         Self {
             too_much: before.too_much_beside(&after, body_bytes_max),
-            gone: before.not_in(&after),
-            come: after.not_in(&before),
+            gone: before.not_in(&after, can_fail),
+            come: after.not_in(&before, can_fail),
             before,
             after,
         }

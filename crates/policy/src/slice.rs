@@ -10,7 +10,7 @@ use crate::evaluate::Asked;
 use crate::facts::{self, TYPES};
 use crate::guard::{Left, Split};
 use crate::read_set::{Member, ReadSet};
-use crate::ruling::PolicyId;
+use crate::ruling::{Obligation, PolicyId};
 use crate::set::{Contents, PolicySet, Presence};
 use crate::statement::Statement;
 use crate::tenant::Mode;
@@ -217,11 +217,13 @@ fn is_one(agents: &BTreeSet<AgentId>) -> Expr {
 }
 
 impl<'s> Slicer<'s> {
-    /// The policies that this set has and the other one has not, whatever they are called: by what they do, and when.
-    pub fn not_in(&self, other: &Self) -> Vec<usize> {
-        let theirs: HashSet<_> = other.rules.iter().map(Sliceable::meaning).collect();
+    /// The policies that this set has and the other one has not, whatever they are called: by what they do, and when. Of
+    /// advice that `can_fail` that depends on its obligations, too: it fails only for asks that these are about.
+    pub fn not_in(&self, other: &Self, can_fail: impl Fn(&Expr) -> bool) -> Vec<usize> {
+        let theirs = other.rules.iter().map(|rule| rule.meaning(&can_fail));
+        let theirs: HashSet<_> = theirs.collect();
         let mine = self.rules.iter().enumerate();
-        mine.filter(|(_, rule)| !theirs.contains(&rule.meaning()))
+        mine.filter(|(_, rule)| !theirs.contains(&rule.meaning(&can_fail)))
             .map(|(number, _)| number)
             .collect()
     }
@@ -271,12 +273,17 @@ impl Slice {
 
 impl Sliceable<'_> {
     /// What two policies have in common that do the same at the same time.
-    fn meaning(&self) -> (Effect, Expr) {
+    fn meaning(&self, can_fail: impl Fn(&Expr) -> bool) -> (Effect, Expr, &[Obligation]) {
         let scope = &self.statement.scope;
         let condition = self.statement.condition.as_ref();
         let condition = condition.map_or(Expr::val(true), |condition| (*condition.expression).clone());
         let whole = Expr::and(scope.action.as_expr(), self.condition(condition));
-        (effect(&self.statement.annotations.role), whole)
+        let effect = effect(&self.statement.annotations.role);
+        let obligations = match effect {
+            Effect::Advise if can_fail(&whole) => self.statement.annotations.obligations.as_slice(),
+            _ => &[],
+        };
+        (effect, whole, obligations)
     }
 
     /// Whether its scope is about this action.

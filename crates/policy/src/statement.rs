@@ -28,7 +28,7 @@ pub(crate) struct Statement {
 }
 
 /// Whom a policy is about.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) struct Scope {
     pub(crate) principal: PrincipalOrResourceConstraint,
     pub(crate) action: ActionConstraint,

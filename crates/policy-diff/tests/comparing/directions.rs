@@ -342,6 +342,19 @@ fn noting(id: &str, head: &str, lengths: &[usize]) -> String {
     format!("@id(\"{id}\") {head} {scope} when {{ {condition} }};")
 }
 
+/// A policy fails only for those whom its scope is about, and for all others as soon as a condition says so.
+#[tokio::test]
+async fn a_scope_that_becomes_a_condition_is_a_difference_where_patterns_may_be_too_much() {
+    let desk = Desk::bare();
+    for (length, expected) in [(8, Answer::No), (200, Answer::Unknown)] {
+        let whole = noting("x", "forbid", &[length, length]);
+        let scope = whole.replace("(principal,", "(principal in Team::\"ops\",");
+        let condition = whole.replace("when {", "when { principal in Team::\"ops\" } when {");
+        let [before, after] = [scope, condition].map(|forbid| format!("{}{forbid}", refund("true")));
+        assert_eq!(answers(&desk.compare(&before, &after).await), [expected; 2]);
+    }
+}
+
 /// Policies fail for a text that is too long for the patterns of all policies about an ask, and these deny what was allowed.
 #[tokio::test]
 async fn what_patterns_may_be_too_much_for_is_unknown_and_never_no() {
@@ -506,4 +519,10 @@ async fn what_cannot_be_translated_is_unknown_and_never_no() {
                   when { context.trust.rank + 9223372036854775807 > 0 };";
     let report = desk.compare("", advice).await;
     assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
+    // Which asks it fails for depends on what it has to add.
+    let other = advice.replace("redact:parameters.note", "notify:security");
+    for (one, other) in [(advice, &*other), (&*other, advice)] {
+        let report = desk.compare(one, other).await;
+        assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
+    }
 }

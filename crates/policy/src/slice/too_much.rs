@@ -6,6 +6,7 @@ use super::{Effect, Ground, Sliceable, Slicer};
 use crate::condition::{self, Condition};
 use crate::like::{REGISTERED_STEPS_MAX, STEPS_MAX};
 use crate::ruling::Obligation;
+use crate::statement::Scope;
 use cedar_policy_core::ast::Expr;
 use std::collections::HashMap;
 
@@ -163,15 +164,32 @@ fn differing(sets: [&Slicer<'_>; 2]) -> [Vec<usize>; 2] {
     })
 }
 
-/// What a policy does, and when it is evaluated and holds.
-fn meaning<'r>(rule: &'r Sliceable<'_>) -> (Effect, Expr, &'r [Obligation]) {
-    let (effect, condition) = rule.meaning();
-    // Advice is evaluated only for asks that it has something to add to.
-    let obligations = match effect {
-        Effect::Advise => rule.statement.annotations.obligations.as_slice(),
-        Effect::Forbid | Effect::RequireApproval | Effect::Permit => &[],
-    };
-    (effect, condition, obligations)
+/// What a policy does, and when it is evaluated and holds. A policy is evaluated, or fails, only for whom its scope and
+/// its canary are about, so what they say is not the same as a condition that says it.
+#[derive(PartialEq, Eq, Hash)]
+struct Meaning<'r> {
+    effect: Effect,
+    scope: &'r Scope,
+    canary: Option<&'r Expr>,
+    condition: Option<&'r Expr>,
+    /// Of advice: it is evaluated only for asks that it has something to add to.
+    obligations: &'r [Obligation],
+}
+
+fn meaning<'r>(rule: &'r Sliceable<'_>) -> Meaning<'r> {
+    let statement = rule.statement;
+    let effect = super::effect(&statement.annotations.role);
+    let condition = statement.condition.as_ref();
+    Meaning {
+        effect,
+        scope: &statement.scope,
+        canary: rule.canary.as_ref(),
+        condition: condition.map(|condition| &*condition.expression),
+        obligations: match effect {
+            Effect::Advise => statement.annotations.obligations.as_slice(),
+            Effect::Forbid | Effect::RequireApproval | Effect::Permit => &[],
+        },
+    }
 }
 
 #[cfg(test)]
