@@ -21,14 +21,17 @@ pub async fn open(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     })
 }
 
-/// Opens the store that a URL names, where there has to be a ledger: a file that is not there, or empty, is not made,
+/// Opens the store that a URL names, to read it, where there has to be a ledger: a file that is not there, or empty, is not made,
 /// so that a slip in its name is noticed.
 pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
     if let Some(path) = path(url) {
         let is_there = path.metadata().is_ok_and(|file| file.len() > 0);
         ensure!(is_there, "there is no database `{}`", path.display());
     }
-    let store = open(url).await?;
+    let store: Arc<dyn Store> = match backend(url)? {
+        Backend::Sqlite => Arc::new(SqliteStore::open(url).await?),
+        Backend::Postgres => Arc::new(PostgresStore::open_to_read(url).await?),
+    };
     if store.revisions().await?.is_empty() {
         store.close().await;
         bail!("there is no ledger in the database: no gateway has been started on it");

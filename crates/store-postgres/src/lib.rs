@@ -97,8 +97,20 @@ impl PostgresStore {
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         let address = Address::parse(url)?;
         let id = open::prepare(&address).await?;
+        open::check_rights(&address).await?;
+        Ok(Self::at(address, id))
+    }
+
+    /// Opens a database as [`Self::open`] does, for who only reads it: the role need not be allowed to change anything.
+    pub async fn open_to_read(url: &str) -> Result<Self, OpenError> {
+        let address = Address::parse(url)?;
+        let id = open::prepare(&address).await?;
+        Ok(Self::at(address, id))
+    }
+
+    fn at(address: Address, id: Uuid) -> Self {
         let options = &address.options;
-        Ok(Self {
+        Self {
             id,
             turns: connect::turns(options),
             leases: connect::leases(options),
@@ -112,7 +124,7 @@ impl PostgresStore {
             full_buckets: Arc::default(),
             old_counters: Arc::default(),
             address,
-        })
+        }
     }
 
     /// Brings the schema of the database that a URL names up to date and closes it again, so that gateways can be run by a

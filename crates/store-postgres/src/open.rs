@@ -207,7 +207,6 @@ pub(crate) async fn prepare(address: &Address) -> Result<Uuid, OpenError> {
     if let Schema::Behind = schema(address, &mut connection).await? {
         migrate(address).await?;
     }
-    check_rights(address, &mut connection).await?;
     match tree::complete(&mut connection).await {
         Ok(()) => {}
         Err(TreeError::Database(source)) => return Err(failed(source)),
@@ -311,7 +310,9 @@ async fn check_server(address: &Address, connection: &mut PgConnection) -> Resul
 }
 
 /// Fails if the role cannot change what is registered: that would show when somebody is to be frozen.
-async fn check_rights(address: &Address, connection: &mut PgConnection) -> Result<(), OpenError> {
+pub(crate) async fn check_rights(address: &Address) -> Result<(), OpenError> {
+    let mut connection = connect(address).await?;
+    let failed = |source| failed(address, source);
     let denied = sqlx::query!(
         r#"SELECT name AS "table!", current_user::text AS "user!"
            FROM unnest($1::text[]) AS changed (name)
@@ -323,9 +324,10 @@ async fn check_rights(address: &Address, connection: &mut PgConnection) -> Resul
            )"#,
         &REGISTERED_IN.map(str::to_owned),
     )
-    .fetch_optional(connection)
+    .fetch_optional(&mut connection)
     .await
-    .map_err(|source| failed(address, source))?;
+    .map_err(failed)?;
+    connection.close().await.map_err(failed)?;
     denied.map_or(Ok(()), |denied| {
         Err(OpenError::NoRights {
             database: address.to_string(),
