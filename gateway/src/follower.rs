@@ -19,6 +19,7 @@ use crate::metrics::Metrics;
 use crate::snapshot::SnapshotCell;
 use crate::start::{self, StartError};
 use crate::uptime::Uptime;
+use changes::Made;
 use displaced::WentBack;
 use engine::TenantSnapshot;
 use ledger::Head;
@@ -292,7 +293,13 @@ impl Following {
         };
         for stored in stored {
             let (tenant, end) = (stored.tenant, stored.place.head());
-            let make = move |compiler: &Compiler| start::restore(compiler, stored);
+            let make = move |compiler: &Compiler| {
+                let tenant = start::restore(compiler, stored)?;
+                Ok(Made {
+                    tenant,
+                    was_compiled: true,
+                })
+            };
             self.put_in_force(tenant, end, began, make).await;
         }
         // A look has found another database meanwhile. What was read from the one before may not be in that.
@@ -344,24 +351,20 @@ impl Following {
         tenant: TenantId,
         end: Head,
         read_at: Uptime,
-        make: impl FnOnce(&Compiler) -> Result<TenantSnapshot, StartError> + Send + 'static,
+        make: impl FnOnce(&Compiler) -> Result<Made, StartError> + Send + 'static,
     ) {
         let compiler = Arc::clone(self.snapshot.load().compiler());
         // Compiling takes long with many policies or tools, and nobody here waits for a decision.
         let began = Instant::now();
         let restoring = tokio::task::spawn_blocking(move || make(&compiler));
         let restored = restoring.await.map_err(StartError::Panicked).flatten();
-        // Only what was compiled tells how long that takes.
-        if !restored
-            .as_ref()
-            .is_ok_and(|restored| self.has_policies_of(restored))
-        {
+        if restored.as_ref().map_or(true, |restored| restored.was_compiled) {
             self.note_time(tenant, began.elapsed());
         }
         match restored {
             Ok(restored) => {
                 // Where other base policies were put in force meanwhile nothing is, and the next round finds it behind.
-                if self.snapshot.adopt(restored, read_at).await {
+                if self.snapshot.adopt(restored.tenant, read_at).await {
                     self.snapshot.continuity.note_end(tenant, end);
                 }
                 self.failing().remove(&tenant);
@@ -369,13 +372,6 @@ impl Following {
             }
             Err(error) => self.fail(&[tenant], &error),
         }
-    }
-
-    /// Whether the policies of a tenant are those that are in force here.
-    fn has_policies_of(&self, tenant: &TenantSnapshot) -> bool {
-        let snapshot = self.snapshot.load();
-        let known = snapshot.tenant(tenant.directory.tenant.id);
-        known.is_some_and(|known| Arc::ptr_eq(&known.policies, &tenant.policies))
     }
 
     /// Notes whether a tenant's policies took so long to compile that it is better loaded by itself.

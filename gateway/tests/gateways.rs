@@ -12,6 +12,7 @@ use gateway::app::App;
 use gateway::cli::operator_key;
 use gateway::gateway::{Gateway, Options};
 use gateway::start::{self, Ingredients};
+use ledger::Head;
 use model::time::ManualClock;
 use model::{ApprovalId, Role, Secret, SecretKind, SystemEntropy, TenantId};
 use policy::BasePolicies;
@@ -1184,6 +1185,24 @@ async fn what_has_changed_is_followed_without_reading_the_whole_directory() {
     assert_eq!(allowed.expect(200)["decision"], "allow");
     assert_eq!(faults.directories_read(), read);
     assert_is_as_stored(&world, *id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_change_of_a_tenant_of_which_something_is_lost_is_read_whole() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(Options::default()).await;
+    let id = cluster.tenancy.id;
+    let continuity = &world.gateway.snapshot.continuity;
+    // An entry that the database does not have, though it was in force here. Of two ends the later is kept.
+    let end = Head {
+        seq: 1_000_000,
+        hash: Digest::of(b"lost"),
+    };
+    continuity.note_end(id, end);
+    let read = faults.directories_read();
+    cluster.change(0, "PUT", "/v1/users/ann", &json!({})).await;
+    eventually(|| async { faults.directories_read() > read }).await;
+    eventually(|| async { continuity.has_lost(id) }).await;
 }
 
 /// A database that took over without the last change, and in which another one has its number already when this gateway looks.
