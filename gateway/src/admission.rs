@@ -9,7 +9,7 @@ use room::Room;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// The door of the gateway for asks.
+/// Who lets asks in.
 pub struct Admission {
     room: Arc<Mutex<Room>>,
 }
@@ -20,7 +20,7 @@ pub struct Permit {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
-    /// How many asks are answered with it; 0 until somebody looks at the ask that has taken it at the door.
+    /// How many asks are answered with it; 0 while its ask was admitted early and nobody has looked at it.
     asks: u32,
     is_of_flood: bool,
 }
@@ -172,7 +172,7 @@ mod tests {
         let (one, other) = (TenantId::from_bytes([1; 16]), TenantId::from_bytes([2; 16]));
         for is_looked_at in [true, false] {
             let admission = Admission::new(64);
-            // As many as one tenant may have, so that others take their places at the door.
+            // As many as one tenant may have, so that others are admitted early.
             let held: Vec<_> = (0..32)
                 .map_while(|_| admission.enter(one, Duration::ZERO))
                 .collect();

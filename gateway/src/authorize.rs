@@ -77,7 +77,7 @@ pub(crate) async fn answer(
     received: Received,
 ) -> Result<Answer, Refusal> {
     query::refuse_any(request.uri())?;
-    // Whoever has found a place at the door is in the lane already if it belongs there.
+    // Whoever was admitted early is in the lane already if it belongs there.
     let is_where_it_belongs = received.has_place();
     let (admitted, request) = Admitted::new(gateway, caller, request, received).await?;
     if is_where_it_belongs || !admitted.permit.is_of_flood() {

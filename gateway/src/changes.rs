@@ -140,8 +140,8 @@ impl Gateway {
     ) -> Result<T, Refusal> {
         let lock = self.change_locks.lock(tenant, order).await?;
         let (mut fitted, mut alone) = (Fitted::default(), None);
-        // It is made at the time of its turn in each attempt: with another time in it, what it makes of the directory
-        // would be compiled again.
+        // It is made at the time at which it got its lock in each attempt: with another time in it, what it makes of
+        // the directory would be compiled again.
         let now = self.clock.now();
         for attempt in 1..=CHANGE_ATTEMPTS_MAX {
             let snapshot = self.snapshot.load_full();

@@ -1,4 +1,4 @@
-//! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the line that they stand in with
+//! Who reads decisions: an agent its own, the holder of a key all of the tenant's; and the permit that they wait for with
 //! all who read the store.
 
 use crate::fair_semaphore::Permit;
@@ -55,7 +55,7 @@ impl<S: Sync> FromRequestParts<S> for Credential {
 
 /// Has a request answered when there is a place for it among those that read the store. It has the place until its
 /// answer is there, and not until that is taken. What it leads to takes no place itself.
-pub async fn stand_in_line(
+pub async fn wait_for_reader(
     State(gateway): State<Arc<Gateway>>,
     credential: Credential,
     request: Request,

@@ -56,7 +56,7 @@ pub struct Route {
     pub path: &'static str,
     /// Whom it lets in.
     pub access: Access,
-    /// Whether it stands in the line of those who read the store.
+    /// Whether it waits for a permit of those who read the store (`Gateway::reads`).
     reads: bool,
     /// Whether it has no parameters in the query, and refuses all.
     pub takes_no_query: bool,
@@ -69,8 +69,8 @@ impl Route {
         self.path.replace("{*", "{")
     }
 
-    /// This route in the line of those who read the store.
-    fn in_line(self) -> Self {
+    /// This route, which waits for a permit of those who read the store.
+    fn reads_store(self) -> Self {
         Self { reads: true, ..self }
     }
 
@@ -133,7 +133,7 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/tenants/{id}/freeze", Access::Operator, standing::freeze_tenant),
         route("POST", "/v1/tenants/{id}/unfreeze", Access::Operator, standing::unfreeze_tenant),
         route("POST", "/v1/tenants/{id}/revoke", Access::Operator, standing::revoke_tenant),
-        route("GET", "/v1/tenants/{id}/quota", KEYS_READ, quota::get_of_tenant).in_line(),
+        route("GET", "/v1/tenants/{id}/quota", KEYS_READ, quota::get_of_tenant).reads_store(),
         route("PUT", "/v1/tenants/{id}/quota", Access::Operator, quota::put_of_tenant),
 
         route("POST", "/v1/keys", KEYS, keys::create),
@@ -161,13 +161,13 @@ pub fn routes() -> Vec<Route> {
         route("DELETE", "/v1/agents/{id}/tokens/{token_id}", ADMIN, tokens::delete),
         route("PUT", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::grant),
         route("DELETE", "/v1/agents/{id}/tools/{tool}", ADMIN, grants::withdraw),
-        route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent).in_line(),
+        route("GET", "/v1/agents/{id}/quota", DIRECTORY, quota::get_of_agent).reads_store(),
         route("PUT", "/v1/agents/{id}/quota", ADMIN, quota::put_of_agent),
-        route("GET", "/v1/agents/{id}/quota/probe", DIRECTORY, quota::probe::get_of_agent).in_line(),
-        route("GET", "/v1/teams/{team}/quota", DIRECTORY, quota::get_of_team).in_line(),
+        route("GET", "/v1/agents/{id}/quota/probe", DIRECTORY, quota::probe::get_of_agent).reads_store(),
+        route("GET", "/v1/teams/{team}/quota", DIRECTORY, quota::get_of_team).reads_store(),
         route("PUT", "/v1/teams/{team}/quota", ADMIN, quota::put_of_team),
-        route("GET", "/v1/quota", Access::Agent, quota::get_own).in_line(),
-        route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own).in_line(),
+        route("GET", "/v1/quota", Access::Agent, quota::get_own).reads_store(),
+        route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own).reads_store(),
 
         route("GET", "/v1/rules", DIRECTORY, rules::list),
         route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule),
@@ -214,40 +214,40 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
         route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),
 
-        route("GET", "/v1/approvals", APPROVALS, approvals::list).in_line(),
+        route("GET", "/v1/approvals", APPROVALS, approvals::list).reads_store(),
         route("GET", "/v1/approvals/{id}", APPROVALS, approvals::show),
         route("POST", "/v1/approvals/{id}/approve", VOTES, approvals::vote::approve),
         route("POST", "/v1/approvals/{id}/reject", VOTES, approvals::vote::reject),
 
         route("POST", "/v1/budgets", ADMIN, budgets::create::create),
-        route("GET", "/v1/budgets", BUDGETS, budgets::list).in_line(),
-        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show).takes_no_query().in_line(),
+        route("GET", "/v1/budgets", BUDGETS, budgets::list).reads_store(),
+        route("GET", "/v1/budgets/{id}", BUDGETS, budgets::show).takes_no_query().reads_store(),
         route("POST", "/v1/budgets/{id}/fund", ADMIN, budgets::change::fund),
         route("POST", "/v1/budgets/{id}/debit", ADMIN, budgets::change::debit),
         route("POST", "/v1/budgets/{id}/reset", ADMIN, budgets::change::reset),
         route("POST", "/v1/budgets/{id}/freeze", ADMIN, budgets::change::freeze),
         route("POST", "/v1/budgets/{id}/unfreeze", ADMIN, budgets::change::unfreeze),
         route("POST", "/v1/budgets/{id}/close", ADMIN, budgets::change::close),
-        route("GET", "/v1/balances", BALANCES, budgets::balances).in_line(),
+        route("GET", "/v1/balances", BALANCES, budgets::balances).reads_store(),
         route("POST", "/v1/reservations", Access::Agent, reservations::create::create),
-        route("GET", "/v1/reservations", BALANCES, reservations::list).in_line(),
-        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show).takes_no_query().in_line(),
+        route("GET", "/v1/reservations", BALANCES, reservations::list).reads_store(),
+        route("GET", "/v1/reservations/{id}", BALANCES, reservations::show).takes_no_query().reads_store(),
         route("POST", "/v1/reservations/{id}/commit", Access::Agent, reservations::settle::commit),
         route("POST", "/v1/reservations/{id}/release", Access::Agent, reservations::settle::release),
         route("POST", "/v1/reservations/{id}/extend", Access::Agent, reservations::settle::extend),
         route("POST", "/v1/usage", Access::Agent, reservations::usage::record),
 
-        route("GET", "/v1/decisions", DECISIONS, records::decisions::list).in_line(),
-        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show).takes_no_query().in_line(),
-        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).takes_no_query().in_line(),
-        route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show).in_line(),
-        route("GET", "/v1/audit/events", LEDGER, records::events::list).in_line(),
+        route("GET", "/v1/decisions", DECISIONS, records::decisions::list).reads_store(),
+        route("GET", "/v1/decisions/{id}", DECISIONS, records::decisions::show).takes_no_query().reads_store(),
+        route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).takes_no_query().reads_store(),
+        route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show).reads_store(),
+        route("GET", "/v1/audit/events", LEDGER, records::events::list).reads_store(),
         route("GET", "/v1/events", LEDGER, live::stream::events),
-        route("GET", "/v1/ledger/head", LEDGER, records::head::show).takes_no_query().in_line(),
-        route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).in_line(),
-        route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).in_line(),
-        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).takes_no_query().in_line(),
-        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).takes_no_query().in_line(),
+        route("GET", "/v1/ledger/head", LEDGER, records::head::show).takes_no_query().reads_store(),
+        route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).reads_store(),
+        route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).reads_store(),
+        route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).takes_no_query().reads_store(),
+        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).takes_no_query().reads_store(),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("GET", "/v1/ledger/evidence", LEDGER, records::evidence::evidence),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),
@@ -268,7 +268,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         let mut handler = route.handler;
         if route.reads {
             let state = Arc::clone(gateway);
-            handler = handler.layer(from_fn_with_state(state, reader::stand_in_line));
+            handler = handler.layer(from_fn_with_state(state, reader::wait_for_reader));
         }
         if route.takes_no_query {
             handler = handler.layer(from_fn(query::without_any));

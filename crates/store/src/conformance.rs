@@ -208,7 +208,7 @@ macro_rules! conformance_tests {
             budgets::reservations_that_should_have_ended_first_are_found_first,
             budgets::reservations_are_looked_for_among_so_many_at_a_time,
             budgets::the_first_end_is_that_of_what_is_held,
-            budgets::a_line_of_runs_is_found_upwards_and_never_changed,
+            budgets::an_ancestry_of_runs_is_found_upwards_and_never_changed,
             budgets::an_answer_is_found_by_who_asked_and_under_which_key,
             budgets::an_answer_is_kept_where_nothing_moves,
             budgets::answers_are_forgotten_that_were_given_long_ago,

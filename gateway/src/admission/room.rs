@@ -301,7 +301,7 @@ impl Room {
         self.limit_beside = moved(beside, goes, self.most.div_ceil(STAYS_BESIDE), self.most);
     }
 
-    /// How many tenants had places in a window that has just ended.
+    /// How many tenants had places in a window that has just ended, but for those whose last ask nobody has looked at.
     fn tenants_of(&self, ended: &Window) -> usize {
         let gone = ended
             .gone

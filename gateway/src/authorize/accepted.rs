@@ -1,6 +1,6 @@
 //! A request of an agent, accepted and read: `POST /v1/decide`, a batch and the AuthZEN evaluations begin with it.
 //!
-//! `POST /v1/authorize` does not. Its ask often has its place from the door already, and its body is read only in the
+//! `POST /v1/authorize` does not. Its ask was often admitted early, and its body is read only in the
 //! lane where it belongs.
 
 use super::{Admitted, Received, check_idempotency_key, trace_id};

@@ -93,7 +93,7 @@ struct Item {
     ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
     tokens_taken: bool,
-    /// How new what it was judged by is, until it is recorded.
+    /// As of when that was known by which it was judged; none once it is recorded.
     as_of: Option<AsOf>,
     answer: Option<Result<Bytes, Refusal>>,
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 
 /// What was found.
 pub(super) struct LookedUp {
-    /// How new what is known of the tenant was before anything was looked up, for what is answered and not recorded.
+    /// As of when the tenant was known before anything was looked up, for what is answered and not recorded.
     pub(super) as_of: AsOf,
     approval: Option<Approval>,
     run: Option<RunTaint>,

@@ -13,7 +13,7 @@ use model::approval::Unusable;
 pub(super) struct Unjudged {
     /// Which earlier answers to it may be given again.
     repeat: RepeatRule,
-    /// How new what it was refused by is.
+    /// As of when that was known by which it was refused.
     as_of: AsOf,
     /// What it tries with an approval that is not its own.
     misuse: Option<Unusable>,

@@ -45,7 +45,7 @@ fn reached(headers: &HeaderMap) -> Result<String, Refusal> {
     let host = headers.get(header::HOST).and_then(|value| value.to_str().ok());
     let authority = host.and_then(|host| host.parse::<Authority>().ok());
     let authority = authority.filter(|authority| !authority.as_str().contains('@'));
-    // Whoever speaks through a local door may say nothing there.
+    // Whoever speaks through a Unix socket may say nothing there.
     let authority = authority.ok_or_else(|| {
         let detail = "send the header `Host`, or start the gateway with `--public-url`";
         Refusal::new(Code::InvalidParameter, detail)

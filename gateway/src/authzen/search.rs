@@ -139,7 +139,7 @@ async fn search(
         .searches
         .acquire(credential.reader().fairness_key())
         .await?;
-    // The body and the line may have taken a while: it is looked at what is in force now.
+    // The body and the wait for a permit may have taken a while: it is looked at what is in force now.
     let as_of = gateway.snapshot.as_of(id);
     credential.check(gateway)?;
     let tenant = gateway.tenant(id)?;

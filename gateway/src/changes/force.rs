@@ -185,7 +185,7 @@ fn unbounded(compiler: &Compiler, before: &Directory, writes: &[Write]) -> Diagn
         let known = known.and_then(|known| known.actions.get(&action.name));
         known.is_none_or(|known| known.input_schema != action.input_schema)
     });
-    // They are on the shelf since the policies were compiled, so this looks them up.
+    // They are in the cache since the policies were compiled, so this looks them up.
     Diagnostics(
         new.filter_map(|(tool, action)| compiler.unbounded(&tool.name, action))
             .collect(),

@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_goes_on_with_what_is_told_where_no_parent_is_known() {
+    fn an_ancestry_goes_on_with_what_is_told_where_no_parent_is_known() {
         let mut remembered = Remembered::default();
         remembered.put_link(&RunLink {
             run_id: name("c"),

@@ -5,8 +5,8 @@
 /// Why an attempt did not settle a batch and the next one may.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum RetryCause {
-    /// It was made from what is remembered of its tenants, and that does not have the directory that something in it
-    /// was made from.
+    /// It was made from what is remembered of its tenants, and something in it was made from another directory than that:
+    /// one of the two is behind.
     DirectoryGuessed,
     /// Something in it that its caller has named came to nothing, and may have been recorded before.
     MayBeRecorded,

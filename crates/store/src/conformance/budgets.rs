@@ -503,7 +503,7 @@ pub async fn the_first_end_is_that_of_what_is_held(fixture: &dyn Fixture) {
 }
 
 /// The first word about a run counts, and ancestries are found whole.
-pub async fn a_line_of_runs_is_found_upwards_and_never_changed(fixture: &dyn Fixture) {
+pub async fn an_ancestry_of_runs_is_found_upwards_and_never_changed(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let mut chain = Chain::new(1);
     let link = |run: &str, parent: &str| {
