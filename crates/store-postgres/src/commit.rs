@@ -139,9 +139,8 @@ impl Work {
                 lent.settle(written)?;
             }
             if !self.changes.is_empty() {
-                let written = self.remembered.write(lent.start()?).await;
+                let written = self.remembered.write(lent.start()?, self.store).await;
                 lent.settle(written)?;
-                tell(lent, self.store).await?;
             }
             Ok(())
         };
@@ -182,15 +181,6 @@ fn all_of(tenants: &[TenantId], returned: &[Uuid]) -> Result<(), Failure> {
     }
     let missing = tenants.iter().find(|tenant| !returned.contains(&uuid(**tenant)));
     missing.map_or(Ok(()), |tenant| Err(Failure::HeadMoved(*tenant)))
-}
-
-/// Tells the other gateways when this commits, and not if it does not.
-async fn tell(lent: &mut Lent, store: Uuid) -> Result<(), Failure> {
-    let told = sqlx::query!("SELECT pg_notify($1, $2)", CHANNEL, store.to_string())
-        .execute(lent.start()?)
-        .await;
-    lent.settle(told)?;
-    Ok(())
 }
 
 async fn commit(lent: &mut Lent) -> Result<(), Failure> {

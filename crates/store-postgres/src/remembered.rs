@@ -6,6 +6,7 @@
 //! change of too many nouns or of one that was forgotten are missing, and the directory is read whole.
 
 use crate::PostgresStore;
+use crate::commit::CHANNEL;
 use crate::decode::uuid;
 use crate::directories::{self, Row};
 use model::{TenantId, Write};
@@ -74,8 +75,9 @@ impl Remembered {
         remembered
     }
 
-    /// Writes it down, and forgets what is too long ago.
-    pub(crate) async fn write(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    /// Writes it down, forgets what is too long ago, and tells the other gateways when this commits, and not if it does
+    /// not. `store` is the one that says so.
+    pub(crate) async fn write(&self, connection: &mut PgConnection, store: Uuid) -> Result<(), sqlx::Error> {
         sqlx::query!(
             "WITH forgotten AS (
                  DELETE FROM directory_changes AS change
@@ -83,12 +85,14 @@ impl Remembered {
                  WHERE change.tenant_id = changed.tenant_id
                    AND change.revision > changed.before
                    AND change.revision <= changed.forgotten
+             ), remembered AS (
+                 INSERT INTO directory_changes (tenant_id, revision, kind, id, since)
+                 SELECT *
+                 FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
+                 ON CONFLICT (tenant_id, revision, kind, id) DO UPDATE
+                 SET since = excluded.since
              )
-             INSERT INTO directory_changes (tenant_id, revision, kind, id, since)
-             SELECT *
-             FROM unnest($1::uuid[], $2::bigint[], $3::text[], $4::text[], $5::bigint[])
-             ON CONFLICT (tenant_id, revision, kind, id) DO UPDATE
-             SET since = excluded.since",
+             SELECT pg_notify($9, $10)",
             &self.tenants,
             &self.revisions,
             &self.kinds as &[&str],
@@ -97,6 +101,8 @@ impl Remembered {
             &self.changed,
             &self.forgotten_before,
             &self.forgotten,
+            CHANNEL,
+            store.to_string(),
         )
         .execute(connection)
         .await
