@@ -55,12 +55,11 @@ impl Directories for PostgresStore {
             )
         };
         let rows = self.loads.read(query).await?;
-        let mut tenants = BTreeMap::new();
-        for row in &rows {
-            if let Some(tenant) = tenant(row)? {
-                tenants.insert(tenant.tenant, tenant);
-            }
-        }
+        let stored = |(tenant, place)| {
+            let nouns = Vec::new();
+            (tenant, StoredTenant { tenant, place, nouns })
+        };
+        let mut tenants: BTreeMap<_, _> = positions(&rows)?.into_iter().map(stored).collect();
         for row in rows {
             let id = row.tenant();
             if let (Some(tenant), Some(noun)) = (tenants.get_mut(&id), noun(id, row)?) {
@@ -124,25 +123,31 @@ const fn of_noun(tenant: TenantId) -> decode::Row {
     }
 }
 
-/// The tenant without its nouns, if this is the row with its head.
-pub(crate) fn tenant(row: &Row) -> Result<Option<StoredTenant>, StoreError> {
+/// Where the tenants of these rows stand.
+pub(crate) fn positions<'r>(
+    rows: impl IntoIterator<Item = &'r Row>,
+) -> Result<BTreeMap<TenantId, ChainPosition>, StoreError> {
+    let positions = rows.into_iter().map(|row| {
+        let position = position(row)?;
+        Ok(position.map(|position| (row.tenant(), position)))
+    });
+    positions.filter_map(Result::transpose).collect()
+}
+
+/// Where its tenant stands, if this is the row with its head.
+fn position(row: &Row) -> Result<Option<ChainPosition>, StoreError> {
     let (Some(head_hash), Some(edge)) = (&row.head_hash, &row.edge) else {
         return Ok(None);
     };
-    let id = row.tenant();
-    let place = of_tenant(id);
+    let place = of_tenant(row.tenant());
     let head = Head {
         seq: place.unsigned("head_seq", row.head_seq)?,
         hash: place.digest("head_hash", head_hash)?,
     };
-    Ok(Some(StoredTenant {
-        tenant: id,
-        place: ChainPosition {
-            tip: place.tip(head, edge)?,
-            at: Timestamp::from_millis(row.head_at),
-            revision: place.unsigned("revision", row.revision)?,
-        },
-        nouns: Vec::new(),
+    Ok(Some(ChainPosition {
+        tip: place.tip(head, edge)?,
+        at: Timestamp::from_millis(row.head_at),
+        revision: place.unsigned("revision", row.revision)?,
     }))
 }
 

@@ -13,7 +13,7 @@ use model::{TenantId, Write};
 use sqlx::PgConnection;
 use sqlx::types::Uuid;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use store::{Batch, ChainPosition, ChangedNoun, ChangedTenant, StoreError, StoredTenant};
+use store::{Batch, ChainPosition, ChangedNoun, ChangedTenant, StoreError};
 
 /// For how many revisions of a tenant the changes are remembered. A gateway looks every half second, and a tenant has
 /// some hundred changes a second at most.
@@ -188,26 +188,18 @@ pub(crate) async fn changes(
         )
     };
     let rows = store.loads.read(query).await?;
-    let mut found = BTreeMap::new();
-    let mut nouns = Vec::new();
     // What is remembered has to lead to where the tenant is.
-    for row in rows.into_iter().filter(|row| row.steps == row.behind) {
-        let (row, id) = row.into_parts();
+    let known = rows.into_iter().filter(|row| row.steps == row.behind);
+    let (rows, ids): (Vec<_>, Vec<_>) = known.map(ChangedRow::into_parts).unzip();
+    let unchanged = |(tenant, place)| {
+        let nouns = Vec::new();
+        (tenant, ChangedTenant { tenant, place, nouns })
+    };
+    let positions = directories::positions(&rows)?.into_iter();
+    let mut found: BTreeMap<_, _> = positions.map(unchanged).collect();
+    for (row, id) in rows.into_iter().zip(ids) {
         let tenant = row.tenant();
-        if let Some(StoredTenant { place, .. }) = directories::tenant(&row)? {
-            found.insert(
-                tenant,
-                ChangedTenant {
-                    tenant,
-                    place,
-                    nouns: Vec::new(),
-                },
-            );
-        }
-        nouns.extend(changed(tenant, row, id)?.map(|noun| (tenant, noun)));
-    }
-    for (tenant, noun) in nouns {
-        if let Some(changed) = found.get_mut(&tenant) {
+        if let (Some(changed), Some(noun)) = (found.get_mut(&tenant), changed(tenant, row, id)?) {
             changed.nouns.push(noun);
         }
     }
