@@ -256,6 +256,11 @@ impl Task {
                 attempts -= 1;
                 if attempts > 0 {
                     self.note_retry(cause);
+                } else {
+                    tracing::error!(
+                        cause = cause.as_str(),
+                        "a batch failed: it was made again too often"
+                    );
                 }
             }
         }

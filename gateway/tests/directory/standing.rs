@@ -251,7 +251,7 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
     let path = format!("/v1/agents/{agent}/freeze");
     let reason = json!({"reason": "a test"});
     let tenant = other.id.parse().unwrap();
-    let turn = acme
+    let held = acme
         .gateway
         .change_locks
         .lock(tenant, Order::InTurn)
@@ -269,7 +269,7 @@ async fn a_long_change_in_another_tenant_keeps_nobody_from_freezing() {
             waits
         }
     };
-    drop(turn);
+    drop(held);
     waits.await.expect(201);
 }
 
@@ -294,7 +294,7 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     let rule = json!({"trigger": "denials", "effect": "alert", "count": 5});
     acme.admin("PUT", "/v1/rules/old", rule).await.expect(201);
     let tenant = acme.tenant.id.parse().unwrap();
-    let turn = acme
+    let held = acme
         .gateway
         .change_locks
         .lock(tenant, Order::InTurn)
@@ -336,18 +336,18 @@ async fn a_long_change_in_the_same_tenant_keeps_nobody_from_taking_something_awa
     acme.post(&freeze, &acme.operator, &reason).await.expect(200);
     let delete = acme.call("DELETE", &path, &acme.operator);
     delete.send().await.expect(204);
-    drop(turn);
+    drop(held);
 }
 
 /// While somebody reloads them, say, and waits until another tenant's policies are compiled.
 #[tokio::test]
 async fn everybodys_policies_keep_nobody_from_taking_something_away() {
     let acme = Acme::open().await;
-    let turn = acme.gateway.change_locks.lock_all().await;
+    let held = acme.gateway.change_locks.lock_all().await;
     let reason = json!({"reason": "a test"});
     let frozen = acme.admin("POST", "/v1/runs/r-1/freeze", reason);
     frozen.await.expect(200);
-    drop(turn);
+    drop(held);
 }
 
 #[tokio::test]
@@ -370,13 +370,13 @@ async fn several_tenants_change_at_once_and_none_while_everybodys_policies_do() 
     for reply in futures_util::future::join_all(changes).await {
         reply.expect(201);
     }
-    let turn = acme.gateway.change_locks.lock_all().await;
+    let held = acme.gateway.change_locks.lock_all().await;
     let waits = hire(&acme.tenant.admin, 0);
     let reads = acme.get("/v1/agents", &acme.tenant.admin);
     let waits = match futures_util::future::select(Box::pin(waits), Box::pin(reads)).await {
         Either::Left(_) => panic!("a change while the base policies change"),
         Either::Right((_, waits)) => waits,
     };
-    drop(turn);
+    drop(held);
     waits.await.expect(201);
 }
