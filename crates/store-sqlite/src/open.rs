@@ -57,6 +57,13 @@ pub enum OpenError {
         /// How many.
         names: u64,
     },
+    /// The file is mounted by itself, as into a container. Its log and its lock are in the folder around it, which
+    /// others that have the same file do not share, and which may go with the container.
+    #[error("`{}` is mounted by itself, so its log and its lock would not be where the file is: others that have it would not see them, and they would go with the container; mount the folder that it is in, and first put there what the last container has beside it (`-wal`, `.key`)", database.display())]
+    MountedAlone {
+        /// The path of the database.
+        database: PathBuf,
+    },
     /// A log without its database, in which the latest commits may stand. SQLite would delete it, and begin anew.
     #[error("the database `{}` is missing or empty, but its write-ahead log `{}` is not: put the very database back beside it that it belongs to; before you put a backup there, move the log away, because SQLite would write it into the backup; to begin with a new one, move the log away together with the key of the old one", database.display(), log.display())]
     LogAlone {
@@ -193,9 +200,23 @@ fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
 fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
     match database.metadata().map(|metadata| metadata.nlink()) {
         Ok(names @ 2..) => Err(OpenError::HardLinks { database, names }),
+        Ok(_) if is_mount(&database) => Err(OpenError::MountedAlone { database }),
         // What is wrong with the file itself is said when it is opened.
         Ok(_) | Err(_) => Ok(database),
     }
+}
+
+/// Whether something is mounted right there. A system that does not tell has said no.
+#[cfg(target_os = "linux")]
+fn is_mount(path: &Path) -> bool {
+    use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+    let found = statx(CWD, path, AtFlags::empty(), StatxFlags::empty());
+    found.is_ok_and(|found| found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+#[cfg(not(target_os = "linux"))]
+const fn is_mount(_path: &Path) -> bool {
+    false
 }
 
 /// Refuses a log with something in it whose database is not there. SQLite writes the first page of a database before it
@@ -310,6 +331,7 @@ fn explain(database: &Path, error: MigrateError) -> OpenError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn a_url_names_a_file_in_three_ways() {
@@ -366,6 +388,52 @@ mod tests {
                 "{refused}"
             );
         }
+    }
+
+    /// A file in the place of another one, until this is dropped.
+    struct Mounted(PathBuf);
+
+    impl Mounted {
+        /// None where this process may not mount.
+        fn over(file: &Path, place: &Path) -> Option<Self> {
+            let mounted = Command::new("mount").arg("--bind").args([file, place]).output();
+            let is_done = mounted.is_ok_and(|mounted| mounted.status.success());
+            is_done.then(|| Self(place.to_owned()))
+        }
+    }
+
+    impl Drop for Mounted {
+        fn drop(&mut self) {
+            drop(Command::new("umount").arg(&self.0).status());
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_mounted_by_itself_is_refused_and_one_in_a_folder_that_is_mounted_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let folders = ["host", "container"].map(|name| folder.path().join(name));
+        let [on_host, in_container] = folders.each_ref().map(|folder| {
+            std::fs::create_dir(folder).unwrap();
+            let file = folder.join("a.db");
+            std::fs::write(&file, "").unwrap();
+            file
+        });
+        let url = format!("sqlite:{}", in_container.display());
+        let Some(file) = Mounted::over(&on_host, &in_container) else {
+            return eprintln!("skipped: this process may not mount");
+        };
+        let refused = path_of(&url).unwrap_err();
+        assert!(matches!(refused, OpenError::MountedAlone { .. }), "{refused}");
+        drop(file);
+        let _folder = Mounted::over(&folders[0], &folders[1]).unwrap();
+        assert_eq!(path_of(&url).unwrap(), in_container.canonicalize().unwrap());
+    }
+
+    #[test]
+    #[cfg(target_os = "linux")]
+    fn what_is_mounted_is_told_from_what_lies_in_it() {
+        assert!(is_mount(Path::new("/proc")));
+        assert!(!is_mount(Path::new("/proc/version")));
     }
 
     #[test]
