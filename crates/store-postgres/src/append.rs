@@ -28,9 +28,9 @@ pub(crate) enum Appended {
     Written,
     /// It is not, or nobody knows.
     Failed(CommitError),
-    /// It is not, because the connection was of no use any more. The server may have been restarted since it was made, and on
-    /// another one all may be well.
-    OnDeadConnection,
+    /// It is not, and can be in a turn. The connection was of no use any more, because the server was restarted since
+    /// it was made, say; or the server does not tell which session it is, which only a turn can do without.
+    NeedsTurn,
 }
 
 impl Append {
@@ -61,11 +61,15 @@ impl Append {
             Err(error) => return not_written(error.into()),
         };
         // Which session it is has to be known before anything can be lost in it.
-        if let Err(error) = lent.identify().await {
-            return match lent.replace(&error).await {
-                Ok(true) => Appended::OnDeadConnection,
-                _ => not_written(error.into()),
-            };
+        match lent.identify().await {
+            Ok(true) => {}
+            Ok(false) => return Appended::NeedsTurn,
+            Err(error) => {
+                return match lent.replace(&error).await {
+                    Ok(true) => Appended::NeedsTurn,
+                    _ => not_written(error.into()),
+                };
+            }
         }
         let task = tokio::spawn(self.run(lent));
         let outcome = task.await;
@@ -96,7 +100,7 @@ impl Append {
         let sender = lent.hang_up();
         match landed::look(lent.home(), self.mark, sender).await {
             Some(true) => Appended::Written,
-            Some(false) => Appended::OnDeadConnection,
+            Some(false) => Appended::NeedsTurn,
             None => Appended::Failed(CommitError::Unknown(error.into())),
         }
     }

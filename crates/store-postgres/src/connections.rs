@@ -56,17 +56,27 @@ pub(crate) struct Session {
     pub(crate) since: i64,
 }
 
-/// A connection, and which session it is if anybody has asked.
+/// Which session a connection is.
+#[derive(Debug, Clone, Copy)]
+enum Identity {
+    /// Nobody has asked.
+    NotAsked,
+    /// The server does not tell, because the role may not see its own sessions.
+    Hidden,
+    Known(Session),
+}
+
+/// A connection, and which session it is.
 struct Kept {
     connection: PgConnection,
-    session: Option<Session>,
+    identity: Identity,
 }
 
 impl From<PgConnection> for Kept {
     fn from(connection: PgConnection) -> Self {
         Self {
             connection,
-            session: None,
+            identity: Identity::NotAsked,
         }
     }
 }
@@ -241,29 +251,31 @@ impl Lent {
         Ok(&mut kept.connection)
     }
 
-    /// Finds out which session it is; a connection is asked once.
-    pub(crate) async fn identify(&mut self) -> Result<(), sqlx::Error> {
-        if self.session().is_some() {
-            return Ok(());
+    /// Finds out which session it is, and returns whether that is known; a connection is asked once.
+    pub(crate) async fn identify(&mut self) -> Result<bool, sqlx::Error> {
+        match self.kept.as_ref().map(|kept| kept.identity) {
+            Some(Identity::Known(_)) => return Ok(true),
+            Some(Identity::Hidden) => return Ok(false),
+            Some(Identity::NotAsked) | None => {}
         }
-        let asked = sqlx::query_as!(
-            Session,
+        let asked = sqlx::query!(
             r#"SELECT
                    pid AS "process!",
-                   (extract(epoch FROM backend_start) * 1000000)::bigint AS "since!"
+                   (extract(epoch FROM backend_start) * 1000000)::bigint AS "since?"
                FROM pg_stat_activity
                WHERE pid = pg_backend_pid()"#,
         );
-        let session = in_time(self.time_max(), asked.fetch_one(self.start()?)).await;
-        let session = self.settle_clean(session)?;
+        let found = in_time(self.time_max(), asked.fetch_one(self.start()?)).await;
+        let found = self.settle_clean(found)?;
         if let Some(kept) = &mut self.kept {
-            kept.session = Some(session);
+            kept.identity = found.since.map_or(Identity::Hidden, |since| {
+                Identity::Known(Session {
+                    process: found.process,
+                    since,
+                })
+            });
         }
-        Ok(())
-    }
-
-    fn session(&self) -> Option<Session> {
-        self.kept.as_ref()?.session
+        Ok(found.since.is_some())
     }
 
     /// Notes how a statement ended that was to leave a transaction open.
@@ -318,7 +330,10 @@ impl Lent {
 
     /// Closes it, because nobody knows what became of the last statement. Returns which session it was, if it is known.
     pub(crate) fn hang_up(&mut self) -> Option<Session> {
-        self.kept.take()?.session
+        match self.kept.take()?.identity {
+            Identity::Known(session) => Some(session),
+            Identity::NotAsked | Identity::Hidden => None,
+        }
     }
 
     /// How long a statement on it is waited for.

@@ -51,7 +51,7 @@ enum NoAnswer {
     NotLent(#[from] NotLent),
     #[error(transparent)]
     Statement(#[from] sqlx::Error),
-    #[error("the session that it was sent in does not end")]
+    #[error("the session that it was sent in does not end, or may not be seen")]
     SessionGoesOn,
 }
 
@@ -127,17 +127,21 @@ async fn is_there(connections: &Connections, mark: Mark, sender: Option<Session>
 async fn end(connection: &mut PgConnection, session: Session) -> Result<(), NoAnswer> {
     let time_max = i64::try_from(END_TIME_MAX.as_millis()).unwrap_or(i64::MAX);
     let ended = sqlx::query_scalar!(
-        r#"SELECT pg_terminate_backend(pid, $3) AS "ended!"
+        r#"SELECT CASE WHEN backend_start IS NULL THEN false ELSE pg_terminate_backend(pid, $3) END AS "ended!"
            FROM pg_stat_activity
            WHERE pid = $1
-             AND (extract(epoch FROM backend_start) * 1000000)::bigint = $2"#,
+             AND (
+                 (extract(epoch FROM backend_start) * 1000000)::bigint = $2
+                 OR (backend_start IS NULL AND usename = session_user)
+             )"#,
         session.process,
         session.since,
         time_max,
     )
     .fetch_optional(connection)
     .await?;
-    // One that is not there any more has ended by itself.
+    // One that is not there any more has ended by itself. One of the same user whose start is hidden, because the role
+    // was changed meanwhile, may be it.
     match ended {
         None | Some(true) => Ok(()),
         Some(false) => Err(NoAnswer::SessionGoesOn),

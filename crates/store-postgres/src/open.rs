@@ -327,6 +327,7 @@ pub(crate) async fn check_rights(address: &Address) -> Result<(), OpenError> {
     .fetch_optional(&mut connection)
     .await
     .map_err(failed)?;
+    warn_of_hidden_sessions(&mut connection).await.map_err(failed)?;
     connection.close().await.map_err(failed)?;
     denied.map_or(Ok(()), |denied| {
         Err(OpenError::NoRights {
@@ -335,6 +336,34 @@ pub(crate) async fn check_rights(address: &Address) -> Result<(), OpenError> {
             table: denied.table,
         })
     })
+}
+
+/// Says so where the role may not see its own sessions, as where each session is made to act as another role: it costs
+/// time with every batch, and nothing else.
+async fn warn_of_hidden_sessions(connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    let own = sqlx::query!(
+        r#"SELECT
+               backend_start IS NULL AS "is_hidden!",
+               session_user::text AS "user!",
+               current_user::text AS "role!"
+           FROM pg_stat_activity
+           WHERE pid = pg_backend_pid()"#
+    )
+    .fetch_one(connection)
+    .await?;
+    if own.is_hidden {
+        tracing::warn!(
+            user = own.user,
+            role = own.role,
+            "sessions of `{}` act as the role `{}`, which may not see them, so every batch takes a turn and waits for the \
+             server three times: connect as a user that acts as itself, or `GRANT pg_read_all_stats, pg_signal_backend \
+             TO \"{}\"` and start again",
+            own.user,
+            own.role,
+            own.role
+        );
+    }
+    Ok(())
 }
 
 /// Looks at what is there, without changing anything.

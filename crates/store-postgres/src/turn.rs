@@ -58,7 +58,7 @@ impl Journal for PostgresStore {
             match append.write(self).await {
                 Appended::Written => return Ok(()),
                 Appended::Failed(error) => return Err(error),
-                Appended::OnDeadConnection => {}
+                Appended::NeedsTurn => {}
             }
         }
         commit_in_turn(self, batch).await

@@ -161,7 +161,7 @@ async fn many_gateways_that_start_at_once_make_one_schema() {
 }
 
 /// Makes a role that may read and write and not change the schema, and returns its name and the URL for it.
-async fn make_role(database: &Database, stranger: &mut PgConnection) -> (String, String) {
+pub(super) async fn make_role(database: &Database, stranger: &mut PgConnection) -> (String, String) {
     let role = format!("{}_role", database.name());
     let make = format!(
         "CREATE ROLE {role} LOGIN PASSWORD 'another-password';
@@ -178,7 +178,7 @@ async fn make_role(database: &Database, stranger: &mut PgConnection) -> (String,
     (role, url)
 }
 
-async fn drop_role(role: &str, mut stranger: PgConnection) {
+pub(super) async fn drop_role(role: &str, mut stranger: PgConnection) {
     let gone = format!("DROP OWNED BY {role}; DROP ROLE {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(gone))
         .execute(&mut stranger)

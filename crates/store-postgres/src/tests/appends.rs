@@ -1,14 +1,19 @@
 //! Batches that are written without a turn: one chain whoever writes, and the truth about those whose answer is lost.
 
-use super::{CUT_TRIES, database, head, open, open_at, write_three};
+use super::addresses::{drop_role, make_role};
+use super::{CUT_TRIES, PATIENCE, database, head, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::append::Append;
+use crate::connections::Session;
+use crate::landed::{self, Mark};
 use crate::testing::{Cut, Network};
+use sqlx::{AssertSqlSafe, Connection, PgConnection};
 use std::sync::Arc;
 use std::time::Duration;
 use store::conformance::sample::{Ask, Chain, approval};
 use store::conformance::{STALLS_MAX, stood_still};
-use store::{Batch, CommitError, Journal, Records};
+use store::{Batch, CommitError, Journal, Records, Store};
+use tokio::time::timeout;
 
 /// A store that has appended before, through a network.
 async fn append_once(network: &Network, url: &str) -> (PostgresStore, Chain) {
@@ -111,6 +116,84 @@ async fn an_append_on_a_connection_that_the_server_has_closed_is_written() {
     }
     store.append(&chain.decisions(1)).await.unwrap();
     assert_eq!(head(&store, &chain).await, chain.head());
+}
+
+/// Has new sessions of a role act as another one, which may do the same and is no member of it. Returns its name.
+async fn act_as_another(role: &str, stranger: &mut PgConnection) -> String {
+    let other = format!("{role}_other");
+    let act = format!(
+        "CREATE ROLE {other};
+         GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO {other};
+         GRANT {other} TO {role};
+         ALTER ROLE {role} SET role = {other}"
+    );
+    sqlx::raw_sql(AssertSqlSafe(act)).execute(stranger).await.unwrap();
+    other
+}
+
+async fn drop_roles(role: &str, other: &str, mut stranger: PgConnection) {
+    let gone = format!("DROP OWNED BY {other}; DROP ROLE {other}");
+    sqlx::raw_sql(AssertSqlSafe(gone))
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    drop_role(role, stranger).await;
+}
+
+/// The process that serves the connection that is used next.
+async fn process(store: &PostgresStore) -> i32 {
+    let mut lent = store.turns.lend().await.unwrap();
+    let asked = sqlx::query_scalar("SELECT pg_backend_pid()");
+    let process = asked.fetch_one(lent.start().unwrap()).await;
+    lent.settle_clean(process).unwrap()
+}
+
+#[tokio::test]
+async fn batches_are_written_on_one_connection_by_a_role_that_may_not_see_its_sessions() {
+    let database = database().await;
+    let mut chain = Chain::new(1);
+    write_three(&open(&database).await, &mut chain).await;
+    let mut stranger = database.stranger().await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    let other = act_as_another(&role, &mut stranger).await;
+    let store = open_at(&url).await;
+    // On a connection that is made for it.
+    store.append(&chain.decisions(1)).await.unwrap();
+    let first = process(&store).await;
+    for _ in 0..3 {
+        store.append(&chain.decisions(1)).await.unwrap();
+        assert_eq!(process(&store).await, first);
+    }
+    assert_eq!(head(&store, &chain).await, chain.head());
+    store.close().await;
+    drop_roles(&role, &other, stranger).await;
+}
+
+#[tokio::test]
+async fn a_session_that_may_not_be_seen_any_more_has_not_ended() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    let mut sender = PgConnection::connect(&url).await.unwrap();
+    let (process, since): (i32, i64) = sqlx::query_as(
+        "SELECT pid, (extract(epoch FROM backend_start) * 1000000)::bigint
+         FROM pg_stat_activity
+         WHERE pid = pg_backend_pid()",
+    )
+    .fetch_one(&mut sender)
+    .await
+    .unwrap();
+    let session = Some(Session { process, since });
+    let mark = Mark::of(&Chain::new(1).decisions(1));
+    let other = act_as_another(&role, &mut stranger).await;
+    let store = open_at(&url).await;
+    assert_eq!(landed::look(&store.turns, mark, session).await, None);
+    sender.close().await.unwrap();
+    let ended = async { while landed::look(&store.turns, mark, session).await != Some(false) {} };
+    timeout(PATIENCE, ended).await.expect("it has not ended");
+    store.close().await;
+    drop_roles(&role, &other, stranger).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
