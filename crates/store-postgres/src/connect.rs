@@ -4,7 +4,7 @@
 //! database or the role have as their default must not weaken a promise. The settings travel with the start of a
 //! connection, so they cost no round trip, and they take precedence over those of the URL.
 
-use crate::connections::{Connections, is_standby};
+use crate::connections::{Connections, look_at};
 use sqlx::ConnectOptions;
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use std::sync::Arc;
@@ -80,6 +80,8 @@ fn common(base: &PgConnectOptions) -> PgConnectOptions {
             ("jit", "off"),
             // The rows of a turn come as text, of which the driver reads bytes in this form only.
             ("bytea_output", "hex"),
+            // By this is seen that all of them have arrived.
+            ("countersign.settings", "sent"),
         ])
         // The log of the gateway has one line for what went wrong; statements, slow ones too, are not it.
         .disable_statement_logging()
@@ -156,7 +158,7 @@ fn reader(base: &PgConnectOptions, time_max: &str) -> PgConnectOptions {
 /// The connection that is told of changes. One to a standby cannot listen, and is not taken again.
 pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
     pool(LISTENERS_MAX)
-        .before_acquire(|connection, _| Box::pin(async move { Ok(!is_standby(connection).await?) }))
+        .before_acquire(|connection, _| Box::pin(async move { Ok(!look_at(connection).await?.is_standby) }))
         .connect_lazy_with(common(base))
 }
 

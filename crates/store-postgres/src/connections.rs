@@ -45,6 +45,11 @@ pub(crate) enum NotLent {
     /// The server follows another one.
     #[error("the server is a standby, which takes no commits and may be behind")]
     Standby,
+    /// Somebody between has dropped the settings that were sent with the start of the connection.
+    #[error(
+        "the server was reached without the settings of the connection, as through a pooler that drops `options`"
+    )]
+    SettingsLost,
 }
 
 /// A session of the server, so that another one can have it ended.
@@ -374,22 +379,40 @@ impl Drop for Lent {
 
 /// INVARIANT: no connection to a standby is lent, so whoever is refused by one connects anew, wherever the address
 /// leads by then. It is asked once: a primary becomes a standby only by being started anew, and then its connections
-/// are gone.
+/// are gone. Nor is one lent without its settings, by which a commit is on the disk and a turn that hangs ends.
 async fn connect_to_primary(options: &PgConnectOptions) -> Result<PgConnection, NotLent> {
     let mut connection = options.connect().await.map_err(NotLent::Connect)?;
-    match is_standby(&mut connection).await {
-        Ok(false) => Ok(connection),
-        Ok(true) => Err(NotLent::Standby),
-        Err(error) => Err(NotLent::Connect(error)),
+    let reached = look_at(&mut connection).await.map_err(NotLent::Connect)?;
+    if reached.is_standby {
+        Err(NotLent::Standby)
+    } else if !reached.has_settings {
+        Err(NotLent::SettingsLost)
+    } else {
+        Ok(connection)
     }
 }
 
-/// Whether a server follows another one.
-pub(crate) async fn is_standby(connection: &mut PgConnection) -> Result<bool, sqlx::Error> {
-    let row = sqlx::raw_sql("SELECT pg_is_in_recovery()")
-        .fetch_one(connection)
-        .await?;
-    row.try_get(0)
+/// Where a new connection leads, and how.
+pub(crate) struct Reached {
+    /// Whether the server follows another one.
+    pub(crate) is_standby: bool,
+    /// Whether what [`crate::connect`] sets has arrived.
+    pub(crate) has_settings: bool,
+}
+
+/// Asks a new connection where it leads.
+pub(crate) async fn look_at(connection: &mut PgConnection) -> Result<Reached, sqlx::Error> {
+    let row = sqlx::raw_sql(
+        "SELECT
+             pg_is_in_recovery(),
+             coalesce(current_setting('countersign.settings', true), '') = 'sent'",
+    )
+    .fetch_one(connection)
+    .await?;
+    Ok(Reached {
+        is_standby: row.try_get(0)?,
+        has_settings: row.try_get(1)?,
+    })
 }
 
 fn keep(home: &Connections, kept: Kept) {

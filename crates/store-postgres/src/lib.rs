@@ -93,7 +93,7 @@ impl PostgresStore {
     /// insists on a certificate for that host from a known authority, or from the one in the file that `sslrootcert` names.
     /// Over a network that others share only `verify-full` is safe: a password can be read or asked for by whoever stands in
     /// between. A pooler between the two has to keep a connection for a session, because settings and announcements are a
-    /// session's.
+    /// session's, and to hand on `options`, in which the settings travel.
     pub async fn open(url: &str) -> Result<Self, OpenError> {
         let address = Address::parse(url)?;
         let id = open::prepare(&address).await?;

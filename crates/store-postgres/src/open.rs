@@ -5,7 +5,7 @@
 
 use crate::address::Address;
 use crate::connect::{self, CONNECT_TIME_MAX};
-use crate::connections::is_standby;
+use crate::connections::look_at;
 use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::postgres::PgConnection;
@@ -118,6 +118,15 @@ pub enum OpenError {
         "the PostgreSQL server at `{server}` is a standby, which takes no commits and may be behind: name the primary"
     )]
     Standby {
+        /// The host and the port, or the folder of the socket.
+        server: String,
+    },
+    /// Somebody between has dropped the settings that were sent with the start of the connection.
+    #[error(
+        "the PostgreSQL server at `{server}` was reached without the settings of the connection, as through a pooler \
+         that drops `options`: name the server itself, or a pooler that hands `options` on to it"
+    )]
+    SettingsLost {
         /// The host and the port, or the folder of the socket.
         server: String,
     },
@@ -279,9 +288,15 @@ async fn check_server(address: &Address, connection: &mut PgConnection) -> Resul
             found: version / 10_000,
         });
     }
-    let is_standby = is_standby(connection).await;
-    if is_standby.map_err(|source| failed(address, source))? {
+    let reached = look_at(connection).await;
+    let reached = reached.map_err(|source| failed(address, source))?;
+    if reached.is_standby {
         return Err(OpenError::Standby {
+            server: address.server(),
+        });
+    }
+    if !reached.has_settings {
+        return Err(OpenError::SettingsLost {
             server: address.server(),
         });
     }

@@ -16,6 +16,9 @@ const SYNC: &[u8] = b"S\0\0\0\x04";
 /// A kind of entry that every batch of the tests has.
 const ENTRY: &[u8] = b"decision";
 
+/// The name that settings have in the first message of a connection, up to where they begin.
+const SETTINGS: &[u8] = b"\0options\0";
+
 /// What is forwarded at once.
 const CHUNK_BYTES: usize = 65_536;
 
@@ -40,6 +43,8 @@ struct Plans {
     appends: Mutex<VecDeque<Cut>>,
     /// How often all connections that were there have fallen silent.
     silences: AtomicUsize,
+    /// Whether new connections come without their settings.
+    drops_settings: AtomicBool,
 }
 
 impl Plans {
@@ -110,6 +115,11 @@ impl Network {
         self.plans.silences.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// Lets new connections through without their settings, as a pooler does that ignores them.
+    pub fn drop_settings(&self) {
+        self.plans.drops_settings.store(true, Ordering::SeqCst);
+    }
+
     /// Lets new connections through, or none. Those that are there go on.
     pub fn close(&self, close: bool) {
         self.is_closed.store(close, Ordering::SeqCst);
@@ -145,7 +155,10 @@ async fn forward(mut client: TcpStream, server: String, plans: Arc<Plans>) -> st
                     if plans.silences.load(Ordering::SeqCst) > silences {
                         return std::future::pending().await;
                     }
-                    let asked = &asked[..bytes];
+                    let asked = &mut asked[..bytes];
+                    if plans.drops_settings.load(Ordering::SeqCst) {
+                        blank_settings(asked);
+                    }
                     match plans.next(asked) {
                         Cut::Pass => server.write_all(asked).await?,
                         cut => return break_off(cut, client, server, asked).await,
@@ -153,6 +166,17 @@ async fn forward(mut client: TcpStream, server: String, plans: Arc<Plans>) -> st
                 }
             },
         }
+    }
+}
+
+/// Writes spaces over the settings in the first message of a connection.
+fn blank_settings(asked: &mut [u8]) {
+    let name = asked.windows(SETTINGS.len()).position(|part| part == SETTINGS);
+    if let Some(name) = name {
+        let values = asked[name + SETTINGS.len()..].iter_mut();
+        values
+            .take_while(|byte| **byte != 0)
+            .for_each(|byte| *byte = b' ');
     }
 }
 

@@ -1,8 +1,9 @@
 //! With which settings it is written: what the server, the role or the URL have as their default does not count.
 
-use super::{PATIENCE, database, open, write_three};
-use crate::PostgresStore;
+use super::{PATIENCE, database, open, open_at, write_three};
 use crate::connections::Lent;
+use crate::testing::Network;
+use crate::{OpenError, PostgresStore};
 use sqlx::{AssertSqlSafe, Row};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -98,6 +99,24 @@ async fn a_turn_sees_what_was_committed_before_each_statement() {
         writer.await.unwrap();
     }
     assert_eq!(open(&database).await.head(chain.tenant).await.unwrap().seq, 43);
+}
+
+#[tokio::test]
+async fn nothing_is_written_through_a_pooler_that_drops_settings() {
+    let database = database().await;
+    let network = Network::before(&database.url()).await;
+    let url = network.url(&database.url());
+    let store = open_at(&url).await;
+    network.drop_settings();
+    let error = try_commit(&store, &Chain::new(1).decisions(1)).await.unwrap_err();
+    assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+    let cause = causes(&error);
+    assert!(
+        cause.contains("without the settings of the connection"),
+        "{cause}"
+    );
+    let error = PostgresStore::open(&url).await.unwrap_err();
+    assert!(matches!(error, OpenError::SettingsLost { .. }), "{error:?}");
 }
 
 #[tokio::test]
