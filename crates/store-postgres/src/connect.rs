@@ -166,6 +166,8 @@ pub(crate) fn listener(base: &PgConnectOptions) -> PgPool {
 pub(crate) fn migrator(base: &PgConnectOptions) -> PgConnectOptions {
     common(base).options([
         ("synchronous_commit", "on"),
+        ("default_transaction_isolation", "read committed"),
+        ("default_transaction_read_only", "off"),
         ("statement_timeout", MIGRATION_TIME_MAX),
         ("lock_timeout", MIGRATION_TIME_MAX),
     ])

@@ -30,11 +30,11 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
          ALTER DATABASE {name} SET statement_timeout = 0",
         name = database.name()
     );
-    PostgresStore::migrate(&database.url()).await.unwrap();
     sqlx::raw_sql(AssertSqlSafe(weaken))
         .execute(&mut stranger)
         .await
         .unwrap();
+    PostgresStore::migrate(&database.url()).await.unwrap();
     let url = format!("{}&options=-c%20synchronous_commit%3Doff", database.url());
     let store = PostgresStore::open(&url).await.unwrap();
     for (connections, plans) in [
