@@ -69,25 +69,22 @@ impl Keyring {
         })
     }
 
-    /// The keys that the options name. Where nothing is there yet, a key is made under `known_name`, the name that the log has
-    /// already, or under the one of the options, or under a random one.
+    /// The keys in the file that the options name, which is made if it is not there: with a key under `known_name`, the
+    /// name that the log has already, or under the one of the options, or under a random one.
     ///
     /// # Errors
-    /// There is none, and none can be made.
-    pub fn load(
+    /// None can be made, or another process has made the file meanwhile and it cannot be used.
+    pub fn make(
         options: &Signing,
         database_url: &str,
         known_name: Option<String>,
         entropy: &dyn Entropy,
     ) -> Result<Self, SigningError> {
-        if let Some(keys) = Self::find(options, database_url)? {
-            return Ok(keys);
-        }
         let (new, _) = new_key_of_log(options, known_name, entropy)?;
         file::read_or_make(&file_of(options, database_url), &new)?.of_log()
     }
 
-    /// The keys that [`Self::load`] would load; `None` if it would make one. Nothing is made.
+    /// The keys that [`Self::find`] finds; `None` if [`Self::make`] would have to make one. Nothing is made.
     ///
     /// # Errors
     /// The keys cannot be used, or none can be made under the name or in the place.
@@ -105,8 +102,11 @@ impl Keyring {
         Ok(found)
     }
 
-    /// The keys that the options name, if they are there already.
-    fn find(options: &Signing, database_url: &str) -> Result<Option<Self>, SigningError> {
+    /// The keys that the options name, if they are there already. To be called once: a pipe is empty then.
+    ///
+    /// # Errors
+    /// They cannot be used.
+    pub fn find(options: &Signing, database_url: &str) -> Result<Option<Self>, SigningError> {
         let keys = if let Some(text) = &options.key {
             let key = text.reveal().trim().parse();
             Self::of(key.map_err(SigningError::Environment)?)

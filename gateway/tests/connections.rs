@@ -14,7 +14,7 @@ use gateway::admission::Occupancy;
 use gateway::connections;
 use gateway::gateway::Options;
 use gateway::http::arrivals::Arrivals;
-use gateway::listeners::{Address, BoundListener};
+use gateway::listeners::{Address, ReservedAddress};
 use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
 use std::sync::Arc;
@@ -869,9 +869,8 @@ async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
     let stage = Stage::set().await;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("c.sock");
-    let listener = BoundListener::bind(&Address::Unix(path.clone()), 0o600)
-        .await
-        .unwrap();
+    let reserved = ReservedAddress::take(&Address::Unix(path.clone())).unwrap();
+    let listener = reserved.listen(0o600).unwrap();
     let serving = tokio::spawn(listener.serve(stage.app.clone(), std::future::pending()));
     let (mut answers, mut asks) = UnixStream::connect(&path).await.unwrap().into_split();
     let taking = tokio::spawn(async move { tokio::io::copy(&mut answers, &mut tokio::io::sink()).await });

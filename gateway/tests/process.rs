@@ -212,6 +212,43 @@ fn a_first_start_that_fails_keeps_no_key_that_nobody_knows() {
     assert_eq!(server.client().get("/v1/whoami", &key).status, 200);
 }
 
+/// Those that run would go on with it for a minute, and then sign nothing.
+#[test]
+fn a_start_that_cannot_listen_ends_no_signing_key() {
+    let place = Place::new();
+    place.serve(&["--signing-key-file", "keys"]).kill();
+    let path = |name: &str| place.path().join(name);
+    std::fs::copy(path("keys"), path("old")).unwrap();
+    let mut command = Command::new(PROGRAM);
+    place.prepare(command.args(["rotate-key", "--signing-key-file", "keys"]));
+    assert!(command.status().unwrap().success(), "{}", place.stderr());
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let message = place.fails(&mut place.command(&["--signing-key-file", "keys", "--listen", &address]));
+    assert!(message.contains("cannot listen on"), "{message}");
+
+    let server = place.serve(&["--signing-key-file", "old"]);
+    let client = server.client();
+    let published = client.get("/.well-known/countersign/keys.json", OPERATOR).json();
+    let keys = published["keys"].as_array().unwrap();
+    assert!(keys.len() == 1 && keys[0]["not_after"].is_null(), "{published}");
+}
+
+/// An earlier version would refuse a database that was brought up to date, and the next start would take a key that it
+/// finds for one that has signed.
+#[test]
+fn a_start_whose_policies_are_not_valid_makes_nothing() {
+    let place = Place::on_file();
+    std::fs::write(place.path().join("base.cedar"), "permit(").unwrap();
+    let message = place.fails(&mut place.command(&["--policies", "base.cedar"]));
+    assert!(message.contains("base.cedar"), "{message}");
+    let made = std::fs::read_dir(place.path()).unwrap();
+    let made = made.map(|file| file.unwrap().file_name().into_string().unwrap());
+    let mut made: Vec<_> = made.collect();
+    made.sort();
+    assert_eq!(made, ["base.cedar", "stderr", "stdout"]);
+}
+
 #[test]
 fn an_operator_key_that_was_brought_along_works_and_is_not_repeated() {
     let place = Place::new();

@@ -10,7 +10,7 @@ use crate::cosigning::{Witness, WitnessOptions};
 use crate::gateway::{Gateway, Options};
 use crate::http::Refusal;
 use crate::http::arrivals::Arrivals;
-use crate::listeners::{Address, BoundListener};
+use crate::listeners::{Address, BoundListener, ReservedAddress};
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
@@ -137,31 +137,45 @@ impl Opened {
     }
 }
 
-/// Everything up to the listeners. It may be dropped halfway.
-async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
-    let witnesses = witnesses(&options)?;
+/// What a start needs of this machine.
+struct Gathered {
+    reserved: Vec<ReservedAddress>,
+    witnesses: WitnessOptions,
+    base_policies: BasePolicies,
+    /// Those that are there already.
+    keys: Option<Keyring>,
+}
+
+/// Finds out what can go wrong on this machine, before anything is changed that others go by: no earlier version takes
+/// a database that was brought up to date, and a signing key that has ended stays so.
+fn gather(options: &Serve) -> anyhow::Result<Gathered> {
+    let witnesses = witnesses(options)?;
     if let Some(key) = &options.operator_key {
         operator_key::check(key)?;
     }
+    let base_policies = base_policies(options.policies.as_deref())?;
     signing::check_place(&options.signing)?;
+    let keys = Keyring::find(&options.signing, &options.database.url)?;
+    let reserved = ReservedAddress::take_all(&Several::flatten(options.listen.clone()))?;
+    Ok(Gathered {
+        reserved,
+        witnesses,
+        base_policies,
+        keys,
+    })
+}
+
+/// Everything up to the listeners. It may be dropped halfway.
+async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
+    let gathered = gather(&options)?;
     let store = stores::open(&options.database.url).await?;
-    let known_name = signing::known_name(&*store).await?;
-    start::check_whole(&*store).await?;
-    let old_key = old_key(&*store, &options).await?;
-    let keys = Keyring::load(
-        &options.signing,
-        &options.database.url,
-        known_name,
-        &SystemEntropy,
-    )?;
-    tell_of_keys(old_key.as_deref(), &options);
-    let signing_key = Arc::clone(&keys.signing);
+    let keys = keyring(&*store, gathered.keys, &options).await?;
     let ingredients = Ingredients {
         store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        signing_key,
-        base_policies: base_policies(options.policies.as_deref())?,
+        signing_key: Arc::clone(&keys.signing),
+        base_policies: gathered.base_policies,
         base_file: options.policies,
         options: Options {
             body_bytes_max: options.body_bytes_max,
@@ -171,7 +185,7 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
             cvc5: options.cvc5,
             issuer_keys: options.issuer_keys,
             public_url: options.public_url,
-            witnesses,
+            witnesses: gathered.witnesses,
             ..Options::default()
         },
     };
@@ -187,19 +201,34 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
         tracing::warn!("witnesses have not seen all ledgers within {WITNESSES_WITHIN:?}; they are asked on");
     }
     tokio::spawn(reload_at(hangups, Arc::downgrade(&gateway)));
-    let listen = Several::flatten(options.listen);
-    let mut listeners = Vec::with_capacity(listen.len());
-    for address in &listen {
-        listeners.push(BoundListener::bind(address, options.socket_mode).await?);
-    }
+    let listeners = gathered.reserved.into_iter();
+    let listeners = listeners.map(|reserved| reserved.listen(options.socket_mode));
     Ok(Opened {
-        listeners,
+        listeners: listeners.collect::<Result<_, _>>()?,
         gateway,
         sequencer,
         store,
         operator_key: options.operator_key,
         demo: options.demo,
     })
+}
+
+/// The keys to sign with: those that were found, or a new one. Tells of what whoever keeps them may not have meant.
+async fn keyring(store: &dyn Store, found: Option<Keyring>, options: &Serve) -> anyhow::Result<Keyring> {
+    let known_name = signing::known_name(store).await?;
+    start::check_whole(store).await?;
+    let old_key = old_key(store, options).await?;
+    let keys = match found {
+        Some(keys) => keys,
+        None => Keyring::make(
+            &options.signing,
+            &options.database.url,
+            known_name,
+            &SystemEntropy,
+        )?,
+    };
+    tell_of_keys(old_key.as_deref(), options);
+    Ok(keys)
 }
 
 /// The file with the key that an empty database is to be signed with, if it was there before the database.

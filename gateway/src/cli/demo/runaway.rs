@@ -64,7 +64,7 @@ pub async fn run() -> anyhow::Result<()> {
         store: Arc::clone(&store),
         clock: Arc::new(SystemClock),
         entropy: Arc::new(SystemEntropy),
-        signing_key: Keyring::load(&signing, &url, None, &SystemEntropy)?.signing,
+        signing_key: Keyring::make(&signing, &url, None, &SystemEntropy)?.signing,
         base_policies: BasePolicies::shipped(),
         base_file: None,
         options: Options::default(),
