@@ -984,6 +984,46 @@ fn a_server_that_is_told_to_stop_before_it_listens_stops() {
     Demo::of(&place);
 }
 
+/// Here it waits to record its operator key, because nobody can write to a ledger.
+#[test]
+fn a_server_that_is_told_to_stop_while_it_installs_keys_stops() {
+    let place = Place::on_postgres();
+    place.serve(&[]).kill();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let status = runtime.unwrap().block_on(async {
+        let mut other = PgConnection::connect(&place.url()).await.unwrap();
+        let lock = "BEGIN; LOCK TABLE audit_events IN SHARE MODE";
+        sqlx::raw_sql(lock).execute(&mut other).await.unwrap();
+        let mut command = place.command(&[]);
+        command.env("COUNTERSIGN_OPERATOR_KEY", "csk_another-operator-key");
+        let mut server = command.spawn().unwrap();
+        let waits = "SELECT EXISTS (
+            SELECT FROM pg_locks
+            JOIN pg_database ON pg_database.oid = pg_locks.database
+            WHERE datname = current_database() AND relation = 'audit_events'::regclass AND NOT granted
+        )";
+        while !sqlx::query_scalar::<_, bool>(waits)
+            .fetch_one(&mut other)
+            .await
+            .unwrap()
+        {
+            assert!(
+                server.try_wait().unwrap().is_none(),
+                "it ended: {}",
+                place.stderr()
+            );
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        process::terminate(&server);
+        process::wait(&mut server)
+    });
+    let said = place.stderr();
+    assert_eq!(status.code(), Some(0), "{said}");
+    assert!(said.contains("stopped before it let anybody in"), "{said}");
+    assert!(!said.contains("listening on"), "{said}");
+    place.serve(&[]);
+}
+
 /// Nothing else is done on the thread that reads the key. With one thread beside it, as on one core, that must not be
 /// the one that hears.
 #[test]

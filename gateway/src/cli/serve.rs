@@ -52,7 +52,13 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
     };
     let addresses = opened.listeners.iter().map(BoundListener::address);
     let addresses = addresses.collect::<Result<Vec<_>, _>>()?;
-    opened.let_in(&addresses).await?;
+    tokio::select! {
+        let_in = opened.let_in(&addresses) => let_in?,
+        () = stops.recv() => {
+            tracing::info!("stopped before it let anybody in");
+            return Ok(());
+        }
+    }
     for address in addresses {
         tracing::info!(%address, "listening on {address}");
     }
