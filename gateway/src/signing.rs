@@ -8,7 +8,7 @@ pub mod history;
 mod published;
 
 pub use file::KeyFileError;
-pub use published::{keys, known_name, signs_at, signs_ledger};
+pub use published::{keys, known_names, signs_at, signs_ledger};
 
 use crate::config::Signing;
 use crate::stores;

@@ -382,6 +382,29 @@ fn a_file_of_signing_keys_that_is_named_and_not_used_is_told_of() {
     assert!(!place.path().join("mine.key").exists());
 }
 
+/// Each gateway may have a key of its own, so it serves all the same.
+#[test]
+fn a_signing_key_of_another_name_than_the_log_has_is_told_of_at_its_first_start() {
+    let place = Place::new();
+    let start = |name: &str, seed: u8| {
+        let secret = ledger::SigningKey::encode(name, ledger::SignatureKind::Note, &[seed; 32]).unwrap();
+        let mut command = place.command(&[]);
+        place.start(command.env("COUNTERSIGN_SIGNING_KEY", secret)).kill();
+        place.stderr()
+    };
+    let told = "the signing key is of the log `other.example`, and the ledgers are signed under `log.example` so far";
+    for (name, seed, is_told) in [
+        ("log.example", 7, false),
+        ("log.example", 8, false),
+        ("other.example", 9, true),
+        ("other.example", 9, false),
+    ] {
+        let said = start(name, seed);
+        assert_eq!(said.contains("the signing key is of the log"), is_told, "{said}");
+        assert_eq!(said.contains(told), is_told, "{said}");
+    }
+}
+
 /// As a file of variables may have it.
 #[test]
 fn addresses_have_any_white_space_between_them() {

@@ -28,7 +28,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
             .with_context(|| format!("`--issuer-keys` cannot be `{}`", folder.display()))?;
     }
     let store = stores::open(&options.database.url).await?;
-    let known_name = signing::known_name(&*store).await?;
+    let known_name = signing::known_names(&*store).await?.into_iter().next();
     let keys = Keyring::check(
         &options.signing,
         &options.database.url,

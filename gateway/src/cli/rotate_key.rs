@@ -11,7 +11,7 @@ use std::io::Write;
 pub fn run(options: &RotateKey) -> anyhow::Result<()> {
     ensure!(
         options.signing.key.is_none(),
-        "the key comes from COUNTERSIGN_SIGNING_KEY: put another one there, and restart"
+        "the key comes from `--signing-key` or COUNTERSIGN_SIGNING_KEY: write it into a file of mode 0600, run this without it and with `--signing-key-file` and that file, then put the last line of the file in its place, and restart"
     );
     let made = signing::add_key(&options.signing, &options.database.url, &SystemEntropy)?;
     writeln!(

@@ -221,7 +221,7 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
 
 /// The keys to sign with: those that were found, or a new one. Tells of what whoever keeps them may not have meant.
 async fn keyring(store: &dyn Store, found: Option<Keyring>, options: &Serve) -> anyhow::Result<Keyring> {
-    let known_name = signing::known_name(store).await?;
+    let known_names = signing::known_names(store).await?;
     start::check_whole(store).await?;
     let old_key = old_key(store, options).await?;
     let keys = match found {
@@ -229,11 +229,12 @@ async fn keyring(store: &dyn Store, found: Option<Keyring>, options: &Serve) -> 
         None => Keyring::make(
             &options.signing,
             &options.database.url,
-            known_name,
+            known_names.first().cloned(),
             &SystemEntropy,
         )?,
     };
     tell_of_keys(old_key.as_deref(), options);
+    tell_of_name(keys.signing.verifier().name(), &known_names);
     Ok(keys)
 }
 
@@ -259,6 +260,19 @@ fn tell_of_keys(old_key: Option<&Path>, options: &Serve) {
         tracing::warn!(
             %file,
             "`{file}` is not used as the file of signing keys: the key of `--signing-key` or COUNTERSIGN_SIGNING_KEY takes the place of `--signing-key-file`; leave the file out if that key is the one to sign with (without the key, the ledger is signed with another one)"
+        );
+    }
+}
+
+/// Says so of a key whose name is none that the ledgers are signed under: a witness has seen nothing of them under the
+/// new one, and would cosign whatever it is shown first.
+fn tell_of_name(name: &str, known_names: &[String]) {
+    let is_known = known_names.iter().any(|known| known == name);
+    if let Some(known) = known_names.first().filter(|_| !is_known) {
+        tracing::warn!(
+            name,
+            known,
+            "the signing key is of the log `{name}`, and the ledgers are signed under `{known}` so far: to witnesses they are new logs now, of which nothing was seen before; unless that is meant, make a key of the same name with `countersign rotate-key`, and start with that one"
         );
     }
 }

@@ -21,15 +21,15 @@ pub async fn keys(State(gateway): State<Arc<Gateway>>) -> Result<Json<KeySet>, R
     gateway.log_keys().map(Json)
 }
 
-/// The name that the log of a store has, if it has one.
-pub async fn known_name(store: &dyn Store) -> Result<Option<String>, StoreError> {
+/// The names of the keys that sign the ledgers of a store, or have signed them.
+pub async fn known_names(store: &dyn Store) -> Result<Vec<String>, StoreError> {
     let system = store.load(Some(&[TenantId::SYSTEM])).await?;
     let nouns = system.iter().flat_map(|tenant| &tenant.nouns);
-    let mut names = nouns.filter_map(|noun| match noun {
+    let names = nouns.filter_map(|noun| match noun {
         Noun::LogKey(key) => Some(key.name().to_owned()),
         _ => None,
     });
-    Ok(names.next())
+    Ok(names.collect())
 }
 
 /// When this key signs what happens now; `None` if its time is over, or if that is so at `latest`, the time that an
