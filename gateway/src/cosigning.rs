@@ -207,6 +207,9 @@ impl Cosigning {
             metrics,
             fork,
         } = parts;
+        for witness in &options.witnesses {
+            metrics.show_witness(witness.name());
+        }
         Self {
             clients: options
                 .witnesses

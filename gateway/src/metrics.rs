@@ -75,7 +75,8 @@ impl Default for Metrics {
 }
 
 impl Metrics {
-    /// All at zero.
+    /// All at zero, those of refusals for every code: whoever watches how a counter rises does not see it rise by the
+    /// count with which it first appears.
     pub fn new() -> Self {
         // 64 µs to about 2 s: from a fast disk to one that is in trouble.
         let seconds = std::iter::successors(Some(0.000_064), |bound| Some(bound * 2.0)).take(16);
@@ -107,6 +108,10 @@ impl Metrics {
             base_differs: Gauge::default(),
         };
         metrics.register();
+        for code in Code::ALL {
+            let labels = RefusalLabels { code: code.as_str() };
+            drop(metrics.refusals.get_or_create(&labels));
+        }
         metrics
     }
 
@@ -176,6 +181,15 @@ impl Metrics {
     /// Counts an outcome that differs from what was decided.
     pub fn count_mismatch(&self) {
         self.mismatches.inc();
+    }
+
+    /// Shows what may come of checkpoints that are shown to this witness, all at zero.
+    pub fn show_witness(&self, witness: &str) {
+        for outcome in ["cosigned", "failed", "forked"] {
+            let witness = witness.to_owned();
+            let labels = WitnessLabels { witness, outcome };
+            drop(self.witness_checkpoints.get_or_create(&labels));
+        }
     }
 
     /// Counts a checkpoint that was shown to a witness.
@@ -262,6 +276,23 @@ impl Metrics {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_worth_an_alert_is_there_before_it_is_counted() {
+        let metrics = Metrics::new();
+        metrics.show_witness("witness.example");
+        let text = metrics.render(0, true);
+        for line in [
+            r#"countersign_refusals_total{code="ledger_unavailable"} 0"#,
+            r#"countersign_refusals_total{code="internal"} 0"#,
+            r#"countersign_witness_checkpoints_total{witness="witness.example",outcome="cosigned"} 0"#,
+            r#"countersign_witness_checkpoints_total{witness="witness.example",outcome="failed"} 0"#,
+            r#"countersign_witness_checkpoints_total{witness="witness.example",outcome="forked"} 0"#,
+            "countersign_outcome_mismatches_total 0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
 
     #[test]
     fn metrics_that_were_counted_are_rendered() {
