@@ -176,8 +176,8 @@ pub struct Gateway {
     pub reads: FairSemaphore,
     /// Whether the store can be read.
     pub readable: SingleFlight<Result<(), Refusal>>,
-    /// How large the database is, if that can be told.
-    pub size: SingleFlight<Option<u64>>,
+    /// Noting how large the database is, if that can be told.
+    pub size: SingleFlight<()>,
     /// The places for those who judge recorded decisions again.
     pub policy_replays: Arc<tokio::sync::Semaphore>,
     /// The tenants that have one of them.

@@ -12,7 +12,8 @@ use std::time::Duration;
 /// The contract of this gateway, as it is served.
 const OPENAPI: &str = include_str!("../../docs/openapi.json");
 
-/// How long the ledger may take to be read by a gateway that is ready. Where the database stands still, a read ends much later.
+/// How long the ledger may take to be read by a gateway that is ready, and how long metrics wait for the size of the
+/// database. Where it stands still, a read ends much later than whoever asks for either waits.
 const READ_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// `GET /healthz`: the process answers.
@@ -43,12 +44,15 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str,
 
 /// `GET /metrics`: what was counted.
 pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
-    // Metrics are wanted most when the database is in trouble: the last known size will do then.
-    let store = Arc::clone(&gateway.store);
-    let size = async move { store.size_bytes().await.ok() };
-    if let Some(bytes) = gateway.size.run(size).await {
-        gateway.metrics.set_database_bytes(bytes);
-    }
+    // Metrics are wanted most when the database is in trouble: the last known size will do then. A read that takes
+    // longer goes on, and whoever asks next is told what it gave.
+    let (store, metrics) = (Arc::clone(&gateway.store), Arc::clone(&gateway.metrics));
+    let size = async move {
+        if let Ok(bytes) = store.size_bytes().await {
+            metrics.set_database_bytes(bytes);
+        }
+    };
+    let _ = tokio::time::timeout(READ_TIME_MAX, gateway.size.run(size)).await;
     gateway.metrics.set_search_behind(gateway.indexing.behind());
     gateway.metrics.set_ledger_faults(gateway.watch.faults());
     gateway.metrics.set_asks(gateway.admission.occupancy());

@@ -404,6 +404,23 @@ async fn a_gateway_whose_store_stands_still_is_not_waited_for_to_be_ready() {
 }
 
 #[tokio::test]
+async fn metrics_are_told_while_the_store_stands_still() {
+    let stage = Stage::set().await;
+    stage.faults.hold_entries(true);
+    // The second one finds a run that has not ended.
+    for _ in 0..2 {
+        let told = tokio::time::timeout(Duration::from_mins(1), stage.get("/metrics", "")).await;
+        let metrics = told.unwrap().text();
+        assert!(metrics.contains("countersign_ledger_healthy 1"), "{metrics}");
+        assert!(metrics.contains("countersign_database_bytes 0\n"), "{metrics}");
+    }
+    stage.faults.hold_entries(false);
+    // What was found out after everybody had gone is known, too.
+    let metrics = &stage.gateway.metrics;
+    until(|| !metrics.render(0, true).contains("countersign_database_bytes 0\n")).await;
+}
+
+#[tokio::test]
 async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
     for fault in [Fault::Lose, Fault::LoseUnknown] {
         let stage = Stage::set().await;

@@ -138,7 +138,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         self.lists.held.load(Ordering::SeqCst)
     }
 
-    /// Holds whoever reads entries from now on, or lets everybody go.
+    /// Holds whoever reads entries or the size of the database from now on, or lets everybody go.
     pub fn hold_entries(&self, hold: bool) {
         self.entries.is_closed.send_replace(hold);
     }
@@ -578,6 +578,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
+        self.entries.pass().await;
         self.read()?.size_bytes().await
     }
 }
