@@ -9,7 +9,7 @@ use crate::gateway::DIRECTORY_BYTES_MAX;
 use crate::listeners::{self, Address};
 use axum::http::Uri;
 use axum::http::uri::Authority;
-use clap::builder::RangedU64ValueParser;
+use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
 use std::fmt;
@@ -311,7 +311,7 @@ pub struct Serve {
     #[command(flatten)]
     pub signing: Signing,
     /// Also make a demo tenant with an agent and tools, and print a curl that asks for a decision.
-    #[arg(long, env = "COUNTERSIGN_DEMO")]
+    #[arg(long, env = "COUNTERSIGN_DEMO", value_parser = BoolishValueParser::new())]
     pub demo: bool,
     /// The solver that compares sets of policies; it is looked for when one is compared.
     #[arg(
@@ -398,7 +398,7 @@ pub struct Logging {
     )]
     pub filter: LogFilter,
     /// Print log lines as JSON.
-    #[arg(long = "log-json", env = "COUNTERSIGN_LOG_JSON")]
+    #[arg(long = "log-json", env = "COUNTERSIGN_LOG_JSON", value_parser = BoolishValueParser::new())]
     pub json: bool,
 }
 

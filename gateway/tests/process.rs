@@ -405,6 +405,20 @@ fn a_signing_key_of_another_name_than_the_log_has_is_told_of_at_its_first_start(
     }
 }
 
+#[test]
+fn a_switch_in_the_environment_takes_the_words_that_people_write() {
+    let place = Place::on_file();
+    for (json, demo) in [("on", "0"), ("off", "yes"), ("false", "TRUE")] {
+        let mut command = place.command(&[]);
+        command
+            .env("COUNTERSIGN_LOG_JSON", json)
+            .env("COUNTERSIGN_DEMO", demo);
+        place.start(&mut command).kill();
+        assert_eq!(place.stderr().starts_with('{'), json == "on", "{json}");
+        assert_eq!(place.stdout().contains("demo tenant: "), demo != "0", "{demo}");
+    }
+}
+
 /// As a file of variables may have it.
 #[test]
 fn addresses_have_any_white_space_between_them() {
