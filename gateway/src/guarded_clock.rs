@@ -1,20 +1,25 @@
-//! A clock that does not follow jumps ahead of the machine's clock at once, for what jobs do for good.
+//! Clocks that do not follow jumps ahead of the machine's clock at once, for what jobs do for good.
 //!
 //! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept
-//! for years. This one goes on as fast as time does, and is never ahead of the clock. It follows a clock that was set
-//! ahead as far as that has been ahead for a whole hour, and one that was set back at once, because then less is old.
-//! Where a gateway begins it knows no time, and what was recorded tells it none: that may have been recorded while the
-//! clock was ahead. Nothing that callers are told goes by it.
+//! for years. These go on as fast as time does, and are never ahead of the clock. They follow a clock that was set
+//! ahead as far as that has been ahead for a whole hour, or for minutes where what is taken is only written down, and
+//! one that was set back at once, because then less is old. Where a gateway begins, the one for what is erased knows no
+//! time, and what was recorded tells it none: that may have been recorded while the clock was ahead. The other one
+//! begins with the clock, because lists tell of what is written down. Nothing that callers are told goes by them.
 
 use model::Timestamp;
 use std::time::{Duration, Instant};
 
 /// How long the clock has to be ahead before it is followed. A machine that slept is an hour late with what it erases.
 const BELIEVED_AFTER: Duration = Duration::from_hours(1);
+/// The same for what has ended and is only to be written down: until then whoever uses it sees that it has ended.
+const BELIEVED_SOON_AFTER: Duration = Duration::from_mins(5);
 
 /// What time it is at least, by a clock that may be wrong.
 #[derive(Debug)]
 pub struct GuardedClock {
+    /// How long the clock has to be ahead before it is followed.
+    believed_after: Duration,
     /// What it was when it last followed the clock.
     at: Timestamp,
     /// When that was.
@@ -26,15 +31,29 @@ pub struct GuardedClock {
 impl GuardedClock {
     /// The clock of a gateway that begins: it shows a time long ago, so that nothing is old before the clock is believed.
     pub const fn begin(instant: Instant) -> Self {
-        Self::at(Timestamp::from_millis(0), instant)
-    }
-
-    const fn at(at: Timestamp, since: Instant) -> Self {
         Self {
-            at,
-            since,
+            believed_after: BELIEVED_AFTER,
+            at: Timestamp::from_millis(0),
+            since: instant,
             ahead: None,
         }
+    }
+
+    /// A clock for what has ended and is only to be written down. It begins with this time, and follows after minutes.
+    pub const fn begin_with(clock: Timestamp, instant: Instant) -> Self {
+        Self {
+            believed_after: BELIEVED_SOON_AFTER,
+            at: clock,
+            since: instant,
+            ahead: None,
+        }
+    }
+
+    /// Follows the clock, as far as this time.
+    const fn follow(&mut self, at: Timestamp, since: Instant) {
+        self.at = at;
+        self.since = since;
+        self.ahead = None;
     }
 
     /// What time it is, when the clock says this.
@@ -44,16 +63,16 @@ impl GuardedClock {
         let now = self.at.plus_millis(passed);
         let ahead = clock.millis() - now.millis();
         if ahead <= 0 {
-            *self = Self::at(clock, instant);
+            self.follow(clock, instant);
             return clock;
         }
         let (least, first) = self.ahead.unwrap_or((ahead, instant));
         let least = least.min(ahead);
         self.ahead = Some((least, first));
-        if instant.saturating_duration_since(first) < BELIEVED_AFTER {
+        if instant.saturating_duration_since(first) < self.believed_after {
             return now;
         }
-        *self = Self::at(now.plus_millis(least), instant);
+        self.follow(now.plus_millis(least), instant);
         self.at
     }
 }
@@ -88,6 +107,14 @@ mod tests {
                 time: START,
                 wrong: 0,
             }
+        }
+
+        /// One that writes down what has ended.
+        fn begin_with_the_clock() -> Self {
+            let machine = Self::begin();
+            let clock = Timestamp::from_millis(ZERO + START);
+            let guarded = GuardedClock::begin_with(clock, machine.start);
+            Self { guarded, ..machine }
         }
 
         /// One that has run for long.
@@ -151,6 +178,22 @@ mod tests {
         let mut machine = Machine::believed();
         machine.wrong = -YEAR;
         assert_eq!(machine.run(MINUTE), MINUTE - YEAR);
+    }
+
+    #[test]
+    fn what_is_only_written_down_waits_for_minutes_and_not_for_a_start() {
+        let mut machine = Machine::begin_with_the_clock();
+        assert_eq!(machine.now(), START);
+        for round in 1..=5 {
+            machine.wrong = 2 * YEAR;
+            assert_eq!(machine.run(4 * MINUTE), START + (round * 6 - 2) * MINUTE);
+            machine.wrong = 0;
+            assert_eq!(machine.run(2 * MINUTE), START + round * 6 * MINUTE);
+        }
+        machine.wrong = 2 * YEAR;
+        assert_eq!(machine.run(7 * MINUTE), START + 37 * MINUTE + 2 * YEAR);
+        machine.wrong = -YEAR;
+        assert_eq!(machine.run(MINUTE), START + 38 * MINUTE - YEAR);
     }
 
     #[test]

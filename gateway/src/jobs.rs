@@ -29,10 +29,11 @@ const FORGET_REPLIES: Duration = Duration::from_millis(50);
 
 /// Starts the jobs of a gateway. They end with it.
 pub fn start(gateway: &Arc<Gateway>) {
-    tokio::spawn(run(Arc::downgrade(gateway)));
+    let ended_by = GuardedClock::begin_with(gateway.clock.now(), Instant::now());
+    tokio::spawn(run(Arc::downgrade(gateway), ended_by));
 }
 
-async fn run(gateway: Weak<Gateway>) {
+async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {
     let (mut passes, mut guarded) = (Passes::default(), GuardedClock::begin(Instant::now()));
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
@@ -69,19 +70,25 @@ async fn run(gateway: Weak<Gateway>) {
             // What could not be given is told where it was tried, and tried again.
             let _ = gateway.read_issuer_files().await;
         }
-        if let Err(refusal) = gateway.expire_reservations().await {
-            tracing::warn!(
-                code = refusal.code().as_str(),
-                "expired reservations could not be given back"
-            );
-        }
-        // Whoever uses one looks at its time, so a round that fails makes nothing worse.
-        if let Err(refusal) = gateway.expire_approvals().await {
-            tracing::warn!(
-                code = refusal.code().as_str(),
-                "expired approvals could not be written down"
-            );
-        }
+        let by = ended_by.now(gateway.clock.now(), Instant::now());
+        write_down_what_has_ended(&gateway, by).await;
+    }
+}
+
+/// Ends reservations and approvals whose time was over by then.
+async fn write_down_what_has_ended(gateway: &Gateway, by: Timestamp) {
+    if let Err(refusal) = gateway.expire_reservations(by).await {
+        tracing::warn!(
+            code = refusal.code().as_str(),
+            "expired reservations could not be given back"
+        );
+    }
+    // Whoever uses one looks at its time, so a round that fails makes nothing worse.
+    if let Err(refusal) = gateway.expire_approvals(by).await {
+        tracing::warn!(
+            code = refusal.code().as_str(),
+            "expired approvals could not be written down"
+        );
     }
 }
 

@@ -281,7 +281,7 @@ async fn what_a_tenant_does_not_want_to_keep_is_erased_by_itself_and_only_its_ow
 
     // What people were asked goes when they are asked no more, and the rest when its time has come.
     scene.world.clock.advance_millis(8 * DAY_MS);
-    gateway.expire_approvals().await.unwrap();
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 2);
     scene
         .get(&format!("/v1/decisions/{}", id(&new)))
@@ -446,7 +446,8 @@ async fn what_people_are_asked_about_waits_until_they_have_answered() {
     let erased = scene.erase(&what).await;
     assert_eq!((&erased["erased"], &erased["waiting"]), (&json!(0), &json!(1)));
     scene.world.clock.advance_millis(400 * 24 * 60 * 60 * 1_000);
-    scene.world.gateway.expire_approvals().await.unwrap();
+    let gateway = &scene.world.gateway;
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     let erased = scene.erase(&what).await;
     assert_eq!((&erased["erased"], &erased["waiting"]), (&json!(1), &json!(0)));
     let path = format!("/v1/approvals/{}", asked["approval"]["id"].as_str().unwrap());

@@ -400,7 +400,8 @@ async fn evidence_of_a_run_ends_with_what_people_have_said_about_it() {
         if verb == "expire" {
             world.clock.advance_millis(3_600_000);
             world.authorize(&tenancy.other_token, &reading()).await;
-            world.gateway.expire_approvals().await.unwrap();
+            let gateway = &world.gateway;
+            gateway.expire_approvals(gateway.clock.now()).await.unwrap();
         } else {
             let path = format!("/v1/approvals/{id}/{verb}");
             let (ann, why) = (key["key"].as_str().unwrap(), json!({"reason": "a test"}));

@@ -327,7 +327,8 @@ async fn a_gateway_that_a_witness_has_stopped_writes_nothing_by_itself_either() 
     scene.expect_stopped().await;
     let head = world.store.head(tenant).await.unwrap();
     world.clock.advance_millis(24 * 3_600_000);
-    let refused = world.gateway.expire_approvals().await.unwrap_err();
+    let (gateway, now) = (&world.gateway, world.gateway.clock.now());
+    let refused = gateway.expire_approvals(now).await.unwrap_err();
     assert_eq!(refused.code().as_str(), "ledger_forked");
     assert_eq!(world.store.head(tenant).await.unwrap(), head);
 }

@@ -6,6 +6,7 @@ use crate::sequencer::CommitStatus;
 use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
 use engine::proposal::Intent;
+use model::Timestamp;
 use std::collections::BTreeSet;
 
 /// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
@@ -16,12 +17,12 @@ const ROUNDS_MAX: usize = 300;
 const ROUNDS_MAX_UNDER_LOAD: usize = 60;
 
 impl Gateway {
-    /// Writes an entry for each approval whose time is over, which takes the parameters off it that people were shown.
-    /// Several gateways may try; one entry comes of it. What does not work now is tried again later.
-    pub async fn expire_approvals(&self) -> Result<(), Refusal> {
+    /// Writes an entry for each approval whose time was over by then and is over, which takes the parameters off it that
+    /// people were shown. Several gateways may try; one entry comes of it. What does not work now is tried again later.
+    pub async fn expire_approvals(&self, by: Timestamp) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
             let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
-            if self.expire_some().await? < ROUND_MAX as usize || is_last {
+            if self.expire_some(by).await? < ROUND_MAX as usize || is_last {
                 break;
             }
         }
@@ -29,13 +30,10 @@ impl Gateway {
     }
 
     /// One round. Returns how many had expired, if any was written down: what is not known here yet would be found again.
-    async fn expire_some(&self) -> Result<usize, Refusal> {
+    async fn expire_some(&self, by: Timestamp) -> Result<usize, Refusal> {
         // What is proposed for them would be turned back, and they would be found first again.
         let except = self.snapshot.behind();
-        let overdue = self
-            .store
-            .overdue_approvals(&except, self.clock.now(), ROUND_MAX)
-            .await?;
+        let overdue = self.store.overdue_approvals(&except, by, ROUND_MAX).await?;
         let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;

@@ -5,6 +5,7 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::sequencer::CommitStatus;
 use engine::budgets::moves::Move;
+use model::Timestamp;
 use model::reservation::GRACE_MS;
 
 /// How many are ended in one commit.
@@ -15,12 +16,12 @@ const ROUNDS_MAX: usize = 20;
 const ROUNDS_MAX_UNDER_LOAD: usize = 2;
 
 impl Gateway {
-    /// Ends each reservation whose time is over, with an entry. Several gateways may try; one entry comes of it. What does not
-    /// work now is tried again in the next round.
-    pub async fn expire_reservations(&self) -> Result<(), Refusal> {
+    /// Ends each reservation whose time was over by then and is over, with an entry. Several gateways may try; one entry
+    /// comes of it. What does not work now is tried again in the next round.
+    pub async fn expire_reservations(&self, by: Timestamp) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
             let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
-            if self.end_some_reservations().await? < ROUND_MAX as usize || is_last {
+            if self.end_some_reservations(by).await? < ROUND_MAX as usize || is_last {
                 break;
             }
         }
@@ -28,8 +29,8 @@ impl Gateway {
     }
 
     /// One round. Returns how many should have ended, if any did: what is not known here yet would be found again.
-    async fn end_some_reservations(&self) -> Result<usize, Refusal> {
-        let ended_by = self.clock.now().plus_millis(-GRACE_MS);
+    async fn end_some_reservations(&self, by: Timestamp) -> Result<usize, Refusal> {
+        let ended_by = by.plus_millis(-GRACE_MS);
         // What is proposed for them would be turned back, and they would be found first again.
         let except = self.snapshot.behind();
         let overdue = self

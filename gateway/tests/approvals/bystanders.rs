@@ -177,7 +177,8 @@ async fn whoever_waits_looks_again_when_something_became_of_an_approval_of_the_t
     assert!(is_woken(notification), "its use");
     let notification = waiter.notified();
     stage.clock.advance_millis(3_600_000);
-    stage.gateway.expire_approvals().await.unwrap();
+    let gateway = &stage.gateway;
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     assert!(is_woken(notification), "its end");
 }
 

@@ -350,10 +350,36 @@ async fn an_approval_that_came_too_late_is_denied_and_recorded() {
         .vote(&scene.bob, &id, "approve")
         .await
         .problem(409, "conflict");
-    scene.stage.gateway.expire_approvals().await.unwrap();
-    scene.stage.gateway.expire_approvals().await.unwrap();
+    let gateway = &scene.stage.gateway;
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     assert_eq!(scene.entries("approval_expired").await.len(), 1);
     assert_eq!(scene.status(&id).await, "expired");
+    scene.stage.assert_sound().await;
+}
+
+/// So a clock that was ahead for a moment ends nothing for good.
+#[tokio::test]
+async fn what_has_expired_only_by_a_clock_that_was_ahead_stays_open() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    let gateway = &scene.stage.gateway;
+    scene.stage.clock.advance_millis(3_600_000);
+    gateway
+        .expire_approvals(BEGINNING.plus_millis(3_599_999))
+        .await
+        .unwrap();
+    // Nor does the job, which comes by every second.
+    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    scene.stage.clock.advance_millis(-3_600_000);
+    // Nor does it end what has not expired by the clock.
+    gateway
+        .expire_approvals(BEGINNING.plus_millis(3_600_000))
+        .await
+        .unwrap();
+    assert_eq!(scene.entries("approval_expired").await.len(), 0);
+    assert_eq!(scene.status(&id).await, "approved");
+    assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");
     scene.stage.assert_sound().await;
 }
 
@@ -392,11 +418,12 @@ async fn approvals_expire_however_many_there_are() {
     let asks: Vec<_> = (0..450).map(|_| scene.asked()).collect();
     join_all(asks).await;
     scene.stage.clock.advance_millis(3_600_000);
+    let gateway = &scene.stage.gateway;
     let patience = Instant::now() + Duration::from_mins(1);
     // The job may have begun with them, and then it goes on with them.
     while scene.entries("approval_expired").await.len() < 450 {
         assert!(Instant::now() < patience);
-        scene.stage.gateway.expire_approvals().await.unwrap();
+        gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     }
     scene.stage.assert_sound().await;
 }

@@ -168,14 +168,33 @@ async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
     let id = scene.reserve(100).await;
     assert_eq!(scene.entries("reservation_expired").await.len(), 1);
     scene.stage.clock.advance_millis(65_000);
-    scene.stage.gateway.expire_reservations().await.unwrap();
-    scene.stage.gateway.expire_reservations().await.unwrap();
+    let gateway = &scene.stage.gateway;
+    gateway.expire_reservations(gateway.clock.now()).await.unwrap();
+    gateway.expire_reservations(gateway.clock.now()).await.unwrap();
     assert_eq!(scene.entries("reservation_expired").await.len(), 2);
     assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
     let path = format!("/v1/reservations?status=expired&agent={}", scene.stage.agent.id);
     let listed = scene.stage.get(&path, &scene.auditor).await.expect(200);
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert_eq!(listed["items"][0]["id"], json!(id));
+    scene.stage.assert_sound().await;
+}
+
+/// So a clock that was ahead for a moment ends nothing for good.
+#[tokio::test]
+async fn what_has_ended_only_by_a_clock_that_was_ahead_is_held_on() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let id = scene.reserve(100).await;
+    let gateway = &scene.stage.gateway;
+    let before = gateway.clock.now();
+    scene.stage.clock.advance_millis(65_000);
+    gateway.expire_reservations(before).await.unwrap();
+    scene.stage.clock.advance_millis(-65_000);
+    assert_eq!(scene.entries("reservation_expired").await.len(), 0);
+    let spent = json!({"actual": tokens(40)});
+    scene.settle(&id, "commit", &spent).await.expect(200);
+    assert_eq!(scene.standing().await, [60, 0, 40, 0, 0]);
     scene.stage.assert_sound().await;
 }
 
@@ -188,7 +207,7 @@ async fn what_has_ended_is_written_down_at_once_however_much_there_is() {
     scene.stage.clock.advance_millis(65_000);
     let gateway = &scene.stage.gateway;
     until(|| !gateway.sequencer.is_under_load()).await;
-    gateway.expire_reservations().await.unwrap();
+    gateway.expire_reservations(gateway.clock.now()).await.unwrap();
     let left = scene
         .stage
         .store
@@ -730,7 +749,10 @@ async fn a_reservation_that_ends_is_never_seen_half_ended() {
         scene.stage.clock.advance_millis(66_000);
         // It has ended, whether that is written down before, while or after somebody looks.
         let gateway = &scene.stage.gateway;
-        let (ended, seen) = join!(gateway.expire_reservations(), join_all((0..8).map(|_| look())));
+        let (ended, seen) = join!(
+            gateway.expire_reservations(gateway.clock.now()),
+            join_all((0..8).map(|_| look()))
+        );
         ended.unwrap();
         assert_eq!(seen, [[100, 0, 0, 0, 0]; 8]);
     }
