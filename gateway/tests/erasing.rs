@@ -375,6 +375,37 @@ async fn what_is_old_goes_on_being_erased_after_a_commit_and_is_told_until_it_is
     is_told(0).await;
 }
 
+/// As where a standby takes over that lacks the last commits.
+#[tokio::test]
+async fn what_was_erased_by_itself_and_is_there_again_in_another_database_is_erased_again() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    let old = scene.decide("jane", "call-1").await;
+    let seq = &old["receipt"]["seq"];
+    scene.world.clock.advance_millis(2 * DAY_MS);
+    let path = format!("/v1/tenants/{}", scene.tenancy.id);
+    let settings = json!({"settings": {"erase_after_days": 1}});
+    let change = scene.world.call("PATCH", &path, &scene.world.operator);
+    change.json(&settings).send().await.expect(200);
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    let save = format!("CREATE TABLE saved AS SELECT * FROM audit_events WHERE entry = #{seq} AND ITS");
+    hand.run(&save).await;
+    let gateway = &scene.world.gateway;
+    let erase = async || gateway.erase_old(gateway.clock.now()).await.erased;
+    assert_eq!((erase().await, erase().await), (1, 0));
+
+    let back = format!(
+        "DELETE FROM audit_events WHERE entry = #{seq} AND ITS;
+         INSERT INTO audit_events SELECT * FROM saved"
+    );
+    hand.run(&back).await;
+    gateway.snapshot.continuity.note_another_database();
+    assert_eq!((erase().await, erase().await), (1, 0));
+    let seq = seq.as_u64().unwrap();
+    assert_eq!(scene.entry(seq).await["body"], Value::Null);
+}
+
 #[tokio::test]
 async fn a_gateway_that_is_told_to_stop_erases_nothing_more_by_itself() {
     const DAY_MS: i64 = 24 * 60 * 60 * 1_000;

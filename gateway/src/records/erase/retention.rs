@@ -4,7 +4,8 @@
 //! works. While many wait for decisions it is one commit at a time, and it rests longer. The setting is read anew
 //! before each commit: whoever takes a mistake back keeps the rest. What people are still asked about is looked at
 //! again, once an hour, because everything behind it is read with it. Where it stopped is kept in memory: after a
-//! restart it reads the old entries once more, and erases none of them twice.
+//! restart, and where another database may have taken over, in which what was erased may be there again, it reads the
+//! old entries once more, and erases only what is there.
 
 use super::choose::Choice;
 use super::taking::Taking;
@@ -14,6 +15,7 @@ use crate::gateway::Gateway;
 use crate::guarded_clock::GuardedClock;
 use crate::http::Refusal;
 use crate::records::times::first_since_in;
+use crate::snapshot::Continuity;
 use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
 use std::mem;
@@ -21,7 +23,7 @@ use std::num::NonZeroU32;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::StoreError;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 
 /// How often it looks whether something has become old.
 const ROUND: Duration = Duration::from_mins(1);
@@ -43,6 +45,21 @@ struct Progress {
     places: BTreeMap<TenantId, Place>,
     /// Whose ledgers have more that is old than the last round came to.
     unfinished: Vec<TenantId>,
+    /// Hears of databases that take the place of another one; none before the first round.
+    databases: Option<watch::Receiver<()>>,
+}
+
+impl Progress {
+    /// Forgets where it has come to, if another database has taken over since the last round: what was erased may be
+    /// there again.
+    fn forget_other_database(&mut self, continuity: &Continuity) {
+        let databases = self.databases.get_or_insert_with(|| continuity.databases());
+        if databases.has_changed().unwrap_or(false) {
+            databases.mark_unchanged();
+            self.places.clear();
+            self.unfinished.clear();
+        }
+    }
 }
 
 /// Where it has come to in one ledger.
@@ -71,6 +88,13 @@ impl Place {
         is_underway: false,
         behind: Duration::ZERO,
     };
+
+    /// Begins anew in a ledger that ends here, if it has lost some of what was looked at.
+    fn keep_within(&mut self, head: u64) {
+        if self.next > head.saturating_add(1) {
+            *self = Self::START;
+        }
+    }
 
     /// Goes back to what was left, if it is time and everything else was looked at.
     fn go_back(&mut self, now: Timestamp) {
@@ -126,7 +150,9 @@ impl Gateway {
     /// The same, for so long in each ledger, but a page of entries at least.
     pub async fn erase_old_for(&self, now: Timestamp, work: Duration) -> Done {
         let mut progress = self.retention.0.lock().await;
-        let Progress { places, unfinished } = &mut *progress;
+        progress.forget_other_database(&self.snapshot.continuity);
+        let progress = &mut *progress;
+        let (places, unfinished) = (&mut progress.places, &mut progress.unfinished);
         if unfinished.is_empty() {
             *unfinished = self.forgetful();
             // The others want to keep everything now.
@@ -206,8 +232,9 @@ impl Gateway {
             place.behind = Duration::ZERO;
             return Ok(slice);
         };
-        place.go_back(now);
         let (head, old) = (self.store.head(tenant).await?.seq, days_ago(now, days));
+        place.keep_within(head);
+        place.go_back(now);
         let end = first_since_in(&*self.store, tenant, place.next..=head, old).await?;
         let choice = Choice::OlderThan(days.get());
         let began = Instant::now();
@@ -259,6 +286,16 @@ impl Gateway {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_ledger_that_has_lost_what_was_looked_at_is_looked_at_anew() {
+        for (head, next) in [(9, 9), (8, 9), (7, 1), (0, 1)] {
+            let mut place = Place::START;
+            (place.next, place.looked_at) = (9, 9);
+            place.keep_within(head);
+            assert_eq!((place.next, place.looked_at), (next, next), "{head}");
+        }
+    }
 
     #[test]
     fn what_was_left_is_looked_at_again_after_an_hour_or_when_the_clock_was_set_back() {
