@@ -2,23 +2,26 @@
 //!
 //! Every gateway reads; a rule that fires remembers what it counted in the same commit, so it fires once, whoever comes
 //! first. What was read is kept in memory and read again after a restart, a day back and up to `BACKWARDS_MAX` entries,
-//! as it is when the ledger has lost what was read of it. It happens beside the path of decisions, moments later, and a
+//! as it is when the ledger has lost what was read of it, and when the clock was set back by more than some minutes:
+//! while it was ahead, too much was too old to be kept. It happens beside the path of decisions, moments later, and a
 //! tenant without rules is not looked at. Where the ledger of one cannot be read, the rules of all others hold.
 
 use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::records::times::first_since_in;
+use canon::Digest;
 use engine::EntryKind;
 use engine::rules::{Due, Seen, Watch};
 use engine::snapshot::TenantSnapshot;
+use ledger::Head;
 use model::rule::{Effect, Subject, WINDOW_SECONDS};
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::StoreError;
+use store::{StoreError, StoredEntry};
 
 /// How long a gateway waits between two looks.
 const ROUND: Duration = Duration::from_millis(250);
@@ -37,6 +40,10 @@ const FIRST_PAGES: u32 = BACKWARDS_MAX.div_ceil(PAGE);
 /// meanwhile the rules hold of those that are read.
 const READ_BACK: u64 = 100_000;
 
+/// How far the clock may be set back and what was read is kept, in milliseconds. What was forgotten too early is only
+/// what is older than the longest window but for that, and what is read back may be much less than what is remembered.
+const SET_BACK_MILLIS: i64 = 10 * 60_000;
+
 /// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else
 /// waits for it.
 #[derive(Default)]
@@ -47,6 +54,12 @@ struct Progress {
     watch: Watch,
     /// The next entry to read; 0 if nothing was read yet.
     next: u64,
+    /// The hash of the entry before, if that was read.
+    before: Option<Digest>,
+    /// Where the ledger ended in the last look.
+    head: Option<Head>,
+    /// What the clock showed in the last look, which has decided by it what is too old; none if there was none.
+    looked_at: Option<Timestamp>,
     /// Where the ledger ended when the look began that nothing has been done since.
     awaited: u64,
     /// How many entries were read in the last look.
@@ -76,14 +89,38 @@ impl Progress {
         self.next == 0 || self.next > head.saturating_add(1)
     }
 
-    /// Begins at this entry of a ledger that ends here.
-    fn begin(&mut self, first: u64, head: u64) {
+    /// Forgets all that was read, so that the next look begins anew.
+    fn forget(&mut self) {
         *self = Self {
-            next: first,
-            awaited: head,
             broken_off: self.broken_off.take(),
             ..Self::default()
         };
+    }
+
+    /// Whether the clock was set back far since the last look: it may have been ahead then, and more was forgotten than
+    /// was too old.
+    fn was_set_back(&self, now: Timestamp) -> bool {
+        let looked_at = self.looked_at;
+        looked_at.is_some_and(|looked_at| looked_at.millis() - now.millis() > SET_BACK_MILLIS)
+    }
+
+    /// Whether these entries follow the one that was read last: in another ledger, as of a standby that had not
+    /// everything, others may have taken its place and that of those before it.
+    fn leads_to(&self, entries: &[StoredEntry]) -> bool {
+        let both = self.before.zip(entries.first());
+        both.is_none_or(|(before, first)| first.prev == before)
+    }
+
+    /// Whether the ledger ends with another entry in the place of the one that it ended with in the last look.
+    fn ends_otherwise(&self, head: Head) -> bool {
+        let known = self.head;
+        known.is_some_and(|known| known.seq == head.seq && known != head)
+    }
+
+    /// Begins at this entry of a ledger that ends here.
+    fn begin(&mut self, first: u64, head: u64) {
+        self.forget();
+        (self.next, self.awaited) = (first, head);
     }
 
     /// Goes on in a ledger that ends here now.
@@ -161,11 +198,15 @@ impl Gateway {
                 return;
             }
             let progress = known.entry(id).or_default();
+            let now = self.clock.now();
+            if progress.was_set_back(now) {
+                progress.forget();
+            }
             let was_through = progress.is_through();
             if !was_through && read_back >= READ_BACK {
                 continue;
             }
-            let look = self.contain_tenant(id, progress).await;
+            let look = self.contain_tenant(id, progress, now).await;
             if !was_through {
                 read_back += progress.read;
             }
@@ -175,12 +216,17 @@ impl Gateway {
         }
     }
 
-    /// Looks once at one tenant, and does what is due. An error says in words what has gone wrong.
-    async fn contain_tenant(&self, id: TenantId, progress: &mut Progress) -> Result<(), String> {
+    /// Looks once at one tenant at this time, and does what is due. An error says in words what has gone wrong.
+    async fn contain_tenant(
+        &self,
+        id: TenantId,
+        progress: &mut Progress,
+        now: Timestamp,
+    ) -> Result<(), String> {
         let in_words = |refusal: Refusal| refusal.detail().to_owned();
         // INVARIANT: it is taken before the ledger is read, which therefore tells of everybody who was lifted in it.
         let tenant = self.tenant(id).map_err(in_words)?;
-        let read = self.read_on(id, progress).await;
+        let read = self.read_on(id, progress, now).await;
         read.map_err(|error| error.to_string())?;
         if !progress.is_through() {
             return Ok(());
@@ -197,39 +243,61 @@ impl Gateway {
         Ok(())
     }
 
-    async fn read_on(&self, tenant: TenantId, progress: &mut Progress) -> Result<(), StoreError> {
+    async fn read_on(
+        &self,
+        tenant: TenantId,
+        progress: &mut Progress,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
         progress.read = 0;
-        let head = self.store.head(tenant).await?.seq;
-        let pages = if progress.is_to_begin(head) {
-            let first = self.first_that_counts(tenant, head).await?;
+        let end = self.store.head(tenant).await?;
+        if progress.ends_otherwise(end) {
+            progress.forget();
+        }
+        let head = end.seq;
+        let is_to_begin = progress.is_to_begin(head);
+        let pages = if is_to_begin {
+            let first = self.first_that_counts(tenant, head, now).await?;
             progress.begin(first, head);
             FIRST_PAGES
         } else {
             progress.go_on(head);
             PAGES_MAX
         };
+        (progress.looked_at, progress.head) = (Some(now), Some(end));
         for _ in 0..pages {
             if progress.next > head {
                 break;
             }
             let entries = self.store.entries(tenant, progress.next, PAGE).await?;
+            // A ledger that is read back is read to its end, also one whose entries somebody has changed: the rules
+            // hold for what is there.
+            if !is_to_begin && !progress.leads_to(&entries) {
+                progress.forget();
+                return Ok(());
+            }
             let read_at = self.clock.now();
             for entry in &entries {
                 let (seq, at) = (entry.seq, entry.at);
                 let seen = Seen { seq, at, read_at };
                 progress.watch.see(seen, &entry.kind, &entry.body);
-                progress.next = entry.seq + 1;
+                (progress.next, progress.before) = (entry.seq + 1, Some(entry.hash));
                 progress.read += 1;
             }
         }
-        progress.watch.forget(self.clock.now());
+        progress.watch.forget(now);
         Ok(())
     }
 
     /// The entry to begin with, in a ledger that ends here. What is older than the longest window counts for no rule.
-    async fn first_that_counts(&self, tenant: TenantId, head: u64) -> Result<u64, StoreError> {
+    async fn first_that_counts(
+        &self,
+        tenant: TenantId,
+        head: u64,
+        now: Timestamp,
+    ) -> Result<u64, StoreError> {
         let longest = i64::from(*WINDOW_SECONDS.end()) * 1_000;
-        let oldest = self.clock.now().plus_millis(-longest);
+        let oldest = now.plus_millis(-longest);
         let last = head.saturating_sub(BACKWARDS_MAX.into()) + 1..=head;
         first_since_in(&*self.store, tenant, last, oldest).await
     }
@@ -462,6 +530,50 @@ mod tests {
         assert_eq!((progress.next, progress.awaited), (1, 900));
         assert_eq!(told(&progress), told(&Progress::default()));
         assert!(progress.note(None), "it is news that nothing is wrong any more");
+    }
+
+    #[test]
+    fn a_ledger_in_which_others_have_taken_the_place_of_what_was_read_is_not_read_on() {
+        let entry = |seq, prev: &[u8]| StoredEntry {
+            seq,
+            kind: "decision".to_owned(),
+            at: Timestamp::from_millis(0),
+            prev: Digest::of(prev),
+            hash: Digest::of(&[1]),
+            body: String::new(),
+            nodes: Vec::new(),
+            erased: None,
+        };
+        let mut progress = Progress::default();
+        progress.begin(5, 8);
+        assert!(progress.leads_to(&[entry(5, b"never read")]));
+        (progress.next, progress.before) = (9, Some(Digest::of(b"read")));
+        assert!(progress.leads_to(&[]));
+        assert!(progress.leads_to(&[entry(9, b"read"), entry(10, b"another")]));
+        assert!(!progress.leads_to(&[entry(9, b"another")]));
+        progress.note(Some("gone".to_owned()));
+        progress.forget();
+        assert!(progress.is_to_begin(9) && !progress.is_through());
+        assert!(progress.note(None), "it is news that nothing is wrong any more");
+        let end = |seq, hash: &[u8]| Head {
+            seq,
+            hash: Digest::of(hash),
+        };
+        assert!(!progress.ends_otherwise(end(8, b"read")), "it has not looked yet");
+        progress.head = Some(end(8, b"read"));
+        assert!(!progress.ends_otherwise(end(8, b"read")) && !progress.ends_otherwise(end(9, b"another")));
+        assert!(progress.ends_otherwise(end(8, b"another")));
+    }
+
+    #[test]
+    fn what_was_read_is_read_anew_once_the_clock_was_set_back() {
+        let at = |millis: i64| Timestamp::from_millis(1_000_000 + millis);
+        let mut progress = Progress::default();
+        assert!(!progress.was_set_back(at(0)), "it has not looked yet");
+        progress.looked_at = Some(at(0));
+        for (millis, was_set_back) in [(1, false), (0, false), (-600_000, false), (-600_001, true)] {
+            assert_eq!(progress.was_set_back(at(millis)), was_set_back, "{millis}");
+        }
     }
 
     /// A tenant with a tool and a rule.

@@ -1286,8 +1286,13 @@ async fn saved(world: &World, tenant: TenantId) -> Hand {
 
 /// Has it lose all of that: it took over without the last entries, and with them what they were the first to name.
 async fn lose(hand: &mut Hand) {
+    lose_behind(hand, ENTRIES).await;
+}
+
+/// The same, where the ledger had so many entries when it was saved.
+async fn lose_behind(hand: &mut Hand, entries: u64) {
     let tables = ["audit_events", "decisions", "receipts", "requests"];
-    let cut = tables.map(|table| format!("DELETE FROM {table} WHERE entry > #{ENTRIES} AND ITS;"));
+    let cut = tables.map(|table| format!("DELETE FROM {table} WHERE entry > #{entries} AND ITS;"));
     let back = "DELETE FROM contents WHERE ITS;
          UPDATE tenants SET (head_seq, head_hash, head_at, edge) =
              (SELECT head_seq, head_hash, head_at, edge FROM saved) WHERE MINE";
@@ -1349,6 +1354,51 @@ async fn what_was_judged_before_the_database_has_lost_something_is_not_recorded(
         faults.hold_approvals(false);
     });
     batch.problem(503, "ledger_unavailable");
+}
+
+/// Also where the ledger is longer again before the rules are looked at.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rules_count_what_is_there_and_nothing_of_what_the_database_has_lost() {
+    let home = Arc::new(Home::Database(home::database().await));
+    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let world = World::join(home, &operator, clock, Options::default()).await;
+    let tenancy = world.tenancy("acme").await;
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let rule = json!({"trigger": "denials", "effect": "alert", "count": 3, "window_seconds": 600});
+    let put = world.call("PUT", "/v1/rules/denied", &admin).json(&rule);
+    put.send().await.expect(201);
+    let entries = world.store.head(tenancy.id).await.unwrap().seq;
+    let mut hand = saved(&world, tenancy.id).await;
+    for ask in [injected(), injected(), reading(), reading()] {
+        world.authorize(&tenancy.token, &ask).await.expect(200);
+    }
+    world.gateway.contain().await;
+    lose_behind(&mut hand, entries).await;
+
+    let (denied, allowed) = (injected(), reading());
+    let (token, other) = (&tenancy.token, &tenancy.other_token);
+    let asks = [
+        (other, &denied),
+        (other, &denied),
+        (other, &denied),
+        (other, &allowed),
+        (token, &denied),
+    ];
+    for (token, ask) in asks {
+        let asked = answered(|| world.post("/v1/authorize", token, ask)).await;
+        asked.expect(200);
+    }
+    let alerts = || async {
+        world.gateway.contain().await;
+        let path = "/v1/audit/events?kind=alert_raised";
+        let reply = world.get(path, &tenancy.auditor).await;
+        reply.expect(200)["items"].as_array().unwrap().clone()
+    };
+    eventually(|| async { !alerts().await.is_empty() }).await;
+    let alerts = alerts().await;
+    let evidence: Vec<_> = alerts.iter().map(|alert| &alert["body"]["evidence"]).collect();
+    assert_eq!(evidence, [&json!([entries + 1, entries + 2, entries + 3])]);
 }
 
 /// Another gateway was faster to write to the database that took over, so the chain is longer than this one has left it.

@@ -202,6 +202,34 @@ async fn while_the_ledger_is_ahead_of_a_clock_that_went_back_hours_are_no_moment
 }
 
 #[tokio::test]
+async fn a_clock_that_is_ahead_for_one_look_takes_nothing_off_what_was_counted() {
+    const AHEAD: i64 = 2 * 24 * 3_600_000;
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 3)).await;
+    let mut evidence = vec![stage.deny().await, stage.deny().await];
+    assert_eq!(stage.contained().await, []);
+    stage.clock.advance_millis(AHEAD);
+    assert_eq!(stage.contained().await, []);
+    stage.clock.advance_millis(-AHEAD);
+    evidence.push(stage.deny().await);
+    let found = stage.contained().await;
+    assert_eq!(found.len(), 1);
+    assert_eq!(found[0].1["evidence"], json!(evidence));
+    assert_eq!(stage.contained().await.len(), 1, "nothing is counted twice");
+
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    let mut evidence = vec![stage.deny().await, stage.deny().await];
+    stage.clock.advance_millis(AHEAD);
+    let stage = stage.restart().await;
+    assert_eq!(stage.contained().await.len(), 1);
+    stage.clock.advance_millis(-AHEAD);
+    evidence.push(stage.deny().await);
+    let found = stage.contained().await;
+    assert_eq!(found.len(), 2, "nor where a gateway begins with it");
+    assert_eq!(found[1].1["evidence"], json!(evidence));
+}
+
+#[tokio::test]
 async fn what_was_counted_after_the_clock_went_back_does_not_come_back_when_another_is_counted() {
     let stage = Stage::set().await;
     stage.rule(&rule("denials", "alert", 1)).await;
