@@ -83,8 +83,8 @@ struct AnswerBody<'a> {
     budget: Option<shown::AnswerPart<'a>>,
 }
 
-/// What an answer says about an approval: the one that people are asked for, the one that was used, or, where nobody is
-/// asked, who would be.
+/// What an answer says about an approval: the one that people are asked for, the one that was used, or, of a dry run,
+/// the one that would be used or who would be asked.
 #[derive(Serialize, Default)]
 struct ApprovalBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -179,9 +179,14 @@ impl Decided<'_> {
     }
 
     fn approval_body(&self) -> Option<ApprovalBody<'_>> {
-        let spent = self.judgement.spends_approval.map(|id| ApprovalBody {
+        // A dry run uses nothing up.
+        let status = match self.ask.mode {
+            Mode::DryRun => ApprovalStatus::Approved,
+            Mode::Enforce | Mode::Observe => ApprovalStatus::Spent,
+        };
+        let used = self.judgement.spends_approval.map(|id| ApprovalBody {
             id: Some(id),
-            status: Some(ApprovalStatus::Spent.as_str()),
+            status: Some(status.as_str()),
             ..ApprovalBody::default()
         });
         let terms = || {
@@ -192,7 +197,7 @@ impl Decided<'_> {
                 expires_at: self.approval.map(|approval| approval.expires_at),
             })
         };
-        spent.or_else(terms)
+        used.or_else(terms)
     }
 
     /// The approval that people are asked for, if they have to be.

@@ -512,6 +512,8 @@ async fn a_dry_run_tells_what_would_happen_and_spends_nothing() {
             (&answer["decision"], &answer["reason_code"]),
             (&json!("allow"), &json!("approval_granted"))
         );
+        assert_eq!(answer["approval"], json!({"id": id, "status": "approved"}));
+        assert_eq!(scene.status(&id).await, "approved");
     }
     let mut asking = merging();
     asking["mode"] = json!("dry_run");
