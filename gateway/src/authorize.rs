@@ -231,8 +231,10 @@ impl Gateway {
             .tenant(caller.tenant)
             .ok_or_else(Refusal::ledger_unavailable)?;
         let agent = caller.refresh(tenant, now)?;
-        // Policies that came into force a moment ago may look at what was not looked up.
-        if tenant.policies.looks_at_usage() && facts.usage.is_none() {
+        // Policies that came into force a moment ago may look at what was not looked up, and after any other change the
+        // ask may count against something else.
+        let lacks_usage = tenant.policies.looks_at_usage() && facts.usage.is_none();
+        if lacks_usage || looked_up.counts_by_another(tenant) {
             return Ok(Step::LookAgain);
         }
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its
@@ -417,7 +419,7 @@ enum Step {
     Answer(Answer),
     /// There may be one when these tokens are there.
     Fill(Short),
-    /// There may be one when what policies look at is looked up.
+    /// There may be one when what policies look at, or what it counts against by now, is looked up.
     LookAgain,
     /// There is none, unless it was given before.
     Unjudged(Unjudged),

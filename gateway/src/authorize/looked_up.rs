@@ -20,6 +20,8 @@ pub(super) struct LookedUp {
     pub(super) as_of: AsOf,
     approval: Option<Approval>,
     run: Option<RunTaint>,
+    /// The revision by which it was found out what the ask counts against, if it was.
+    counted_at: Option<u64>,
     /// How much is used, where policies look at it.
     usage: Option<Arc<Usage>>,
     /// For a dry run, and for an estimate that is only observed: what it counts against.
@@ -33,6 +35,7 @@ impl LookedUp {
             as_of,
             approval: None,
             run: None,
+            counted_at: None,
             usage: None,
             counted: Counted::default(),
         }
@@ -47,12 +50,19 @@ impl LookedUp {
             parameters_unknown: false,
         }
     }
+
+    /// Whether it was found out what the ask counts against, and by another revision of the tenant than this one: then
+    /// it may be something else.
+    pub(super) fn counts_by_another(&self, tenant: &TenantSnapshot) -> bool {
+        self.counted_at
+            .is_some_and(|revision| revision != tenant.revision)
+    }
 }
 
 impl Gateway {
     /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of
-    /// what it counts against, counted exactly. `tokens_taken` says whether the buckets were taken from already: whom
-    /// they refuse is not worth a read.
+    /// how much is used, counted exactly. What it counts against is that of one revision, by which it has to be judged.
+    /// `tokens_taken` says whether the buckets were taken from already: whom they refuse is not worth a read.
     pub(super) async fn look_up(
         &self,
         caller: &AgentCaller,
@@ -84,6 +94,7 @@ impl Gateway {
             ..LookedUp::nothing(as_of)
         };
         if counts {
+            looked_up.counted_at = Some(tenant.revision);
             let agent = tenant.directory.agents.get(&caller.agent.id);
             let agent = agent.unwrap_or(&caller.agent);
             looked_up.counted = self.counted(&tenant, agent, ask).await?;

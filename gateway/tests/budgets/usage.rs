@@ -1,6 +1,7 @@
 //! `context.usage`: policies that look at how much is used, what they see, and that it is looked up for nobody else.
 
 use crate::stage::{changing, reading};
+use crate::support::{Reply, until};
 use crate::{Scene, costing, tokens};
 use serde_json::{Value, json};
 
@@ -12,6 +13,14 @@ when { context.usage has budget && context.usage.budget.remaining * 5 < context.
 when { context.usage has estimate && context.usage.estimate.amount > 500 };
 @id("often") forbid (principal, action, resource)
 when { context.usage.calls has day && context.usage.calls.day.used >= 3 };
+"#;
+
+/// Estimates need approval, and are forbidden where little is left.
+const CAREFUL: &str = r#"
+@id("asked") @decision("require_approval") permit (principal, action, resource)
+when { context.usage has estimate };
+@id("enough") forbid (principal, action, resource)
+when { context.usage has budget && context.usage.budget.remaining < 30 };
 "#;
 
 impl Scene {
@@ -39,6 +48,33 @@ impl Scene {
         let path = "/v1/policies/replay";
         let body = json!({"candidate": candidate});
         self.stage.admin("POST", path, &body).await.expect(200)
+    }
+
+    /// This ask with an approval that people gave for it.
+    async fn approved(&self, mut ask: Value) -> Value {
+        let answer = self.stage.ask(&ask).await.expect(200);
+        let id = answer["approval"]["id"].as_str().unwrap();
+        let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+        let key = self.stage.admin("POST", "/v1/keys", &key).await.expect(201);
+        let (ann, vote) = (key["key"].as_str().unwrap(), json!({"reason": "fine"}));
+        let path = format!("/v1/approvals/{id}/approve");
+        self.stage.post(&path, ann, &vote).await.expect(200);
+        ask["approval_id"] = json!(id);
+        ask
+    }
+
+    /// What an ask is told that names an approval, and whose agent comes into this team while that is looked up.
+    async fn told_while_moving(&self, path: &str, ask: &Value, team: &str) -> Reply {
+        let faults = &self.stage.faults;
+        faults.hold_approvals(true);
+        let moving = async {
+            until(|| faults.approvals_held() == 1).await;
+            let agent = format!("/v1/agents/{}", self.stage.agent.id);
+            let body = json!({"team": team});
+            self.stage.admin("PATCH", &agent, &body).await.expect(200);
+            faults.hold_approvals(false);
+        };
+        tokio::join!(self.post(path, ask), moving).0
     }
 }
 
@@ -193,6 +229,45 @@ async fn what_policies_look_at_is_no_hold_and_the_budget_is_exact_all_the_same()
         decision, "allow",
         "without an estimate there is no budget to look at"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_ask_whose_agent_changes_teams_meanwhile_is_judged_with_what_the_new_team_has() {
+    let scene = Scene::set().await;
+    let team = "/v1/teams/poor";
+    scene.stage.admin("PUT", team, &json!({})).await.expect(201);
+    scene
+        .budgets(&[(json!({"team": "crew"}), 1_000), (json!({"team": "poor"}), 20)])
+        .await;
+    scene.policy(CAREFUL).await;
+    let ask = scene.approved(costing(10)).await;
+    let told = scene.told_while_moving("/v1/authorize", &ask, "poor").await;
+    assert_eq!(told.expect(200)["reason_code"], "policy_forbids");
+    let body = scene.stage.decisions().await.pop().unwrap();
+    let budget = json!({"allocated": 20, "remaining": 20, "spent": 0});
+    assert_eq!(body["usage"]["budget"], budget);
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_whose_agent_changes_teams_meanwhile_looks_at_the_quota_of_the_new_team() {
+    let scene = Scene::set().await;
+    let team = "/v1/teams/full";
+    scene.stage.admin("PUT", team, &json!({})).await.expect(201);
+    let quotas = json!({"quotas": [{"window": "day", "limit": 1}]});
+    let path = format!("{team}/quota");
+    scene.stage.admin("PUT", &path, &quotas).await.expect(200);
+    let other = json!({"name": "other", "tools": "all", "team": "full"});
+    let other = scene.stage.hire(other).await;
+    let used = scene.stage.post("/v1/authorize", &other.token, &changing()).await;
+    assert_eq!(used.expect(200)["decision"], "allow");
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    scene.policy(CAREFUL).await;
+    let ask = scene.approved(costing(10)).await;
+    let answer = scene.post("/v1/decide", &ask).await.expect(200);
+    assert_eq!(answer["reason_code"], "approval_granted", "{answer}");
+    let told = scene.told_while_moving("/v1/decide", &ask, "full").await;
+    assert_eq!(told.expect(429)["code"], "quota_exceeded");
 }
 
 /// An observed ask holds nothing, and tells what policies would have said about what there is.
