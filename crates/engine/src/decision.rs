@@ -274,9 +274,7 @@ impl Decided<'_> {
         body.object("approval", |approval| {
             if let Some(terms) = stated.terms {
                 also(approval, terms);
-            }
-            if stated.terms.is_some_and(|terms| terms.exclude_owner) {
-                approval.boolean("exclude_owner", true);
+                exclude_owner(approval, terms);
             }
             if let Some(expires_at) = stated.expires_at {
                 approval.string("expires_at", &expires_at.to_string());
@@ -481,6 +479,7 @@ fn approval(object: &mut ObjectWriter, terms: Option<&ApprovalTerms>) {
     if let Some(terms) = terms {
         object.object("approval", |approval| {
             also(approval, terms);
+            exclude_owner(approval, terms);
             optional(approval, "group", terms.group.as_deref());
             approval.unsigned("quorum", u64::from(terms.quorum));
         });
@@ -494,6 +493,13 @@ fn also(approval: &mut ObjectWriter, terms: &ApprovalTerms) {
             also.string("group", &other.group);
             also.unsigned("quorum", u64::from(other.quorum));
         });
+    }
+}
+
+/// That the owner and the team of the agent do not count, where it is so.
+fn exclude_owner(approval: &mut ObjectWriter, terms: &ApprovalTerms) {
+    if terms.exclude_owner {
+        approval.boolean("exclude_owner", true);
     }
 }
 

@@ -156,6 +156,26 @@ async fn what_people_approved_is_told_and_not_used_up() {
 }
 
 #[tokio::test]
+async fn the_entry_says_who_would_have_had_to_approve_and_who_would_not_have_counted() {
+    let stage = permitting().await;
+    stage
+        .admin("PUT", "/v1/teams/leads", &json!({}))
+        .await
+        .expect(201);
+    let cedar = "@id(\"issues\") @decision(\"require_approval\") @approvers(\"leads\") @exclude_owner
+                 permit (principal, action == Action::\"github/create_issue\", resource);";
+    let body = json!({"name": "asking", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &body).await.expect(201);
+    stage.ask(&observed(changing())).await.expect(200);
+    let entry = stage.decisions().await.pop().unwrap();
+    assert_eq!(
+        entry["would_have"]["approval"],
+        json!({"exclude_owner": true, "group": "leads", "quorum": 1})
+    );
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn obligations_are_told_and_nobody_is_quarantined() {
     let stage = permitting().await;
     let mut ask = observed(trapped());
