@@ -364,8 +364,10 @@ pub async fn list(
 pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
+    headers: HeaderMap,
     SetJson(draft, _room): SetJson<NamedDraft>,
 ) -> Result<Tagged, Refusal> {
+    preconditions::check_none(&headers)?;
     let (name, draft) = draft.split();
     check_name(&name)?;
     change(&gateway, &caller, |directory, now| {

@@ -74,6 +74,24 @@ pub(super) fn check_set(headers: &HeaderMap, directory: &Directory) -> Result<()
     there.check(headers)
 }
 
+/// Refuses every condition: a POST makes what is not there, and looks at nothing that somebody has seen.
+pub(super) fn check_none(headers: &HeaderMap) -> Result<(), Refusal> {
+    let conditions = [
+        (header::IF_MATCH, "If-Match"),
+        (header::IF_NONE_MATCH, "If-None-Match"),
+    ];
+    // A condition that nobody looks at would be taken for one that holds.
+    match conditions.iter().find(|(name, _)| headers.contains_key(name)) {
+        Some((_, name)) => {
+            let detail = format!(
+                "`{name}` does not go with a POST: leave it out, or make the policy by a PUT with `If-None-Match: *`"
+            );
+            Err(Refusal::new(Code::InvalidParameter, detail))
+        }
+        None => Ok(()),
+    }
+}
+
 fn is_there(policy: &Policy) -> bool {
     policy.deleted_at.is_none()
 }

@@ -162,6 +162,29 @@ async fn what_is_there_is_not_replaced_by_whoever_wants_to_make_it() {
 }
 
 #[tokio::test]
+async fn a_post_takes_no_condition() {
+    let desk = Desk::open().await;
+    let body = json!({"name": "issues", "cedar": NO_ISSUES});
+    let post = async |header: &'static str, condition: &str| {
+        let call = desk.call("POST", "/v1/policies", &desk.editor);
+        call.header(header, condition).json(&body).send().await
+    };
+    for (header, condition) in [
+        ("if-match", "\"1\""),
+        ("if-match", "*"),
+        ("if-match", "garbage"),
+        ("if-none-match", "\"3\""),
+        ("if-none-match", "*"),
+    ] {
+        let refused = post(header, condition).await.expect(400);
+        assert_eq!(refused["code"], "invalid_parameter", "{header}: {condition}");
+    }
+    assert_eq!(desk.count("policy_put").await, 0);
+    desk.edit("POST", "", &body).await.expect(201);
+    assert_eq!(desk.edit("POST", "", &body).await.expect(409)["code"], "conflict");
+}
+
+#[tokio::test]
 async fn of_two_who_write_at_once_one_is_refused() {
     let desk = Desk::open().await;
     desk.put("issues", NO_ISSUES).await.expect(201);
