@@ -12,13 +12,15 @@ use gateway::gateway::Options;
 use gateway::search::page::{Wanted, find};
 use gateway::start::{self, Ingredients};
 use model::time::{Clock, ManualClock};
-use model::{Secret, SecretKind, SystemEntropy};
+use model::{Role, Secret, SecretKind, SystemEntropy};
 use policy::BasePolicies;
 use serde_json::{Value, json};
+use sqlx::sqlite::SqliteConnectOptions;
+use sqlx::{Connection, SqliteConnection};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::faults::FaultyStore;
-use store::{BlockClaim, DecisionFilter, Posting};
+use store::{BlockClaim, DecisionFilter, IndexedBlock, Posting};
 use support::home::{self, Home};
 use support::tenancy::{ENTRIES, Tenancy};
 use support::{BEGINNING, World, patient, signing_key};
@@ -73,25 +75,26 @@ fn elsewhere() -> Digest {
 
 /// Puts a block of another ledger into the index.
 async fn put_foreign(world: &World, tenancy: &Tenancy, block: u64, postings: &[Posting]) {
-    put(world, tenancy, block, version::token(7), &elsewhere(), postings).await;
+    let foreign = IndexedBlock {
+        block,
+        end: elsewhere(),
+        token: version::token(7),
+        made_at: None,
+    };
+    put(world, tenancy, &foreign, postings).await;
 }
 
 /// Puts a block into the index, over the one that is there.
-async fn put(world: &World, tenancy: &Tenancy, block: u64, token: i64, end: &Digest, postings: &[Posting]) {
+async fn put(world: &World, tenancy: &Tenancy, block: &IndexedBlock, postings: &[Posting]) {
     let claim = BlockClaim {
-        token,
+        token: block.token,
         now: BEGINNING,
         until: BEGINNING,
         by_force: true,
     };
     let (store, tenant) = (&world.store, tenancy.id);
-    assert!(store.claim_block(tenant, block, &claim).await.unwrap());
-    assert!(
-        store
-            .put_block(tenant, block, token, end, postings)
-            .await
-            .unwrap()
-    );
+    assert!(store.claim_block(tenant, block.block, &claim).await.unwrap());
+    assert!(store.put_block(tenant, block, postings).await.unwrap());
 }
 
 /// Everything that a search finds, page by page.
@@ -310,7 +313,11 @@ async fn a_block_of_an_earlier_version_is_read_from_the_ledger_until_it_is_made_
     let before = indexed().await;
     assert!(before.iter().all(|block| version::is_current(block.token)));
     // It is of this ledger, and knows no word of it.
-    put(&world, &tenancy, 0, 7, &before[0].end, &[]).await;
+    let earlier = IndexedBlock {
+        token: 7,
+        ..before[0]
+    };
+    put(&world, &tenancy, &earlier, &[]).await;
     let everything = all(&world, "", 500, &tenancy.auditor).await;
     let found = all(&world, "&q=widgets", 500, &tenancy.auditor).await;
     assert_eq!(seqs(&found), seqs(&everything));
@@ -433,6 +440,65 @@ async fn an_index_is_there_after_a_restart_and_made_again_when_it_is_damaged() {
     }
     std::fs::remove_file(&index).unwrap();
     let world = start().await;
+    until_indexed(&world, &tenancy, 1).await;
+    assert_finds(&world, &tenancy).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_erased_and_came_back_with_a_backup_is_found_again() {
+    if home::is_postgres() {
+        return; // There the index is a part of the database, and comes back with it.
+    }
+    let home = Arc::new(Home::new().await);
+    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
+    let clock = Arc::new(ManualClock::at(BEGINNING));
+    let start = || {
+        World::join(
+            Arc::clone(&home),
+            &operator,
+            Arc::clone(&clock),
+            Options::default(),
+        )
+    };
+    let world = start().await;
+    let tenancy = world.tenancy("acme").await;
+    record(&world, &tenancy, 0, BLOCK + 100).await;
+    until_indexed(&world, &tenancy, 1).await;
+    let before = seqs(&all(&world, "&user=u-7", 500, &tenancy.auditor).await);
+    let backup = home.file().with_extension("backup");
+    let options = SqliteConnectOptions::new().filename(home.file());
+    let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+    let copying = sqlx::query("VACUUM INTO ?").bind(backup.to_str().unwrap());
+    copying.execute(&mut other).await.unwrap();
+    other.close().await.unwrap();
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let what = json!({"user": "u-7"});
+    let erased = world.post("/v1/ledger/erase", &admin, &what).await.expect(200);
+    // What people are asked about waits until they have answered.
+    let counts = ["erased", "waiting"].map(|count| usize::try_from(erased[count].as_u64().unwrap()).unwrap());
+    assert_eq!(counts.iter().sum::<usize>(), before.len());
+    let after = all(&world, "&user=u-7", 500, &tenancy.auditor).await;
+    assert_eq!(after.len(), counts[1]);
+    assert!(counts[0] > 0);
+    until_indexed(&world, &tenancy, 1).await;
+    let without = world.store.indexed(tenancy.id, 0..=0).await.unwrap();
+    world.store.close().await;
+    drop(world);
+    for ending in ["", "-wal", "-shm"] {
+        let mut file = home.file().into_os_string();
+        file.push(ending);
+        let _ = std::fs::remove_file(file);
+    }
+    std::fs::copy(&backup, home.file()).unwrap();
+    let world = start().await;
+    // Whether the index was looked at by then or not.
+    let found = seqs(&all(&world, "&user=u-7", 500, &tenancy.auditor).await);
+    assert_eq!(found, before);
+    let deadline = Instant::now() + PATIENCE;
+    while world.store.indexed(tenancy.id, 0..=0).await.unwrap() == without {
+        assert!(Instant::now() < deadline, "not made again within {PATIENCE:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     until_indexed(&world, &tenancy, 1).await;
     assert_finds(&world, &tenancy).await;
 }

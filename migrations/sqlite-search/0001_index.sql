@@ -10,13 +10,17 @@ CREATE TABLE search_tenants (
     tenant_id BLOB    NOT NULL UNIQUE
 ) STRICT;
 
--- The blocks that are in the index, or that somebody is about to put there: those have no `end_hash` yet.
+-- The blocks that are in the index, or that somebody is about to put there: those have no `end_hash` yet. `made_at_seq` and
+-- `made_at_hash` are of the entry with which the ledger ended before the block was made: a backup of the ledger that is put back
+-- may not have it, and then has again what was erased until then.
 CREATE TABLE search_blocks (
     tenant        INTEGER NOT NULL,
     block         INTEGER NOT NULL,
     token         INTEGER NOT NULL,
     claimed_until INTEGER NOT NULL,
     end_hash      BLOB,
+    made_at_seq   INTEGER,
+    made_at_hash  BLOB,
     PRIMARY KEY (tenant, block)
 ) STRICT, WITHOUT ROWID;
 

@@ -53,6 +53,7 @@ impl SearchIndex for PostgresStore {
             block: row.block.cast_unsigned(),
             end: end(row.end_hash),
             token: row.token,
+            made_at: None,
         });
         Ok(blocks.collect())
     }
@@ -153,9 +154,7 @@ impl SearchIndex for PostgresStore {
     async fn put_block(
         &self,
         tenant: TenantId,
-        block: u64,
-        token: i64,
-        end: &Digest,
+        block: &IndexedBlock,
         postings: &[Posting],
     ) -> Result<bool, StoreError> {
         let terms: Vec<i64> = postings
@@ -180,9 +179,9 @@ impl SearchIndex for PostgresStore {
              )
              SELECT block FROM put"#,
             uuid(tenant),
-            number(block),
-            token,
-            &end.as_bytes()[..],
+            number(block.block),
+            block.token,
+            &block.end.as_bytes()[..],
             &terms,
             &places as &[&[u8]],
         );

@@ -8,7 +8,6 @@ mod file;
 
 use crate::{Side, SqliteStore, bounded};
 use async_trait::async_trait;
-use canon::Digest;
 use file::Opened;
 use model::TenantId;
 use sqlx::{Connection, SqliteConnection};
@@ -163,14 +162,12 @@ impl SearchIndex for SqliteStore {
     async fn put_block(
         &self,
         tenant: TenantId,
-        block: u64,
-        token: i64,
-        end: &Digest,
+        block: &IndexedBlock,
         postings: &[Posting],
     ) -> Result<bool, StoreError> {
         let write = self
             .index
-            .write(async |connection| file::put(connection, (tenant, block, token), end, postings).await);
+            .write(async |connection| file::put(connection, tenant, block, postings).await);
         bounded(write).await
     }
 
@@ -179,5 +176,48 @@ impl SearchIndex for SqliteStore {
             .index
             .write(async |connection| file::release(connection, tenant, block, token).await);
         bounded(write).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Timestamp;
+    use sqlx::sqlite::SqliteConnectOptions;
+
+    /// By force.
+    fn claim() -> BlockClaim {
+        BlockClaim {
+            token: 1,
+            now: Timestamp::from_millis(0),
+            until: Timestamp::from_millis(20),
+            by_force: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn a_file_of_another_schema_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let tenant = TenantId::from_bytes([1; 16]);
+        let put = IndexedBlock {
+            block: 0,
+            end: canon::Digest::ZERO,
+            token: 1,
+            made_at: Some(ledger::Head::GENESIS),
+        };
+        for _ in 0..2 {
+            let store = SqliteStore::open(&url).await.unwrap();
+            assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), []);
+            assert!(store.claim_block(tenant, 0, &claim()).await.unwrap());
+            assert!(store.put_block(tenant, &put, &[]).await.unwrap());
+            assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), [put]);
+            store::Store::close(&store).await;
+            let options = SqliteConnectOptions::new().filename(folder.path().join("ledger.db-search"));
+            let mut other = SqliteConnection::connect_with(&options).await.unwrap();
+            let change = sqlx::query("UPDATE _sqlx_migrations SET checksum = x'00'");
+            change.execute(&mut other).await.unwrap();
+            other.close().await.unwrap();
+        }
     }
 }

@@ -614,12 +614,10 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
     async fn put_block(
         &self,
         tenant: TenantId,
-        block: u64,
-        token: i64,
-        end: &Digest,
+        block: &IndexedBlock,
         postings: &[Posting],
     ) -> Result<bool, StoreError> {
-        self.read()?.put_block(tenant, block, token, end, postings).await
+        self.read()?.put_block(tenant, block, postings).await
     }
 
     async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {

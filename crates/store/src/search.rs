@@ -3,6 +3,7 @@
 use crate::StoreError;
 use async_trait::async_trait;
 use canon::Digest;
+use ledger::Head;
 use model::{TenantId, Timestamp};
 use std::ops::RangeInclusive;
 
@@ -24,6 +25,9 @@ pub struct IndexedBlock {
     pub end: Digest,
     /// With which claim it was put: whoever puts it again has another one.
     pub token: i64,
+    /// Where the ledger ended before the block was made: what was erased until then is not in it. None where the index
+    /// is a part of the database: it is put back from a backup with the ledger.
+    pub made_at: Option<Head>,
 }
 
 /// No claim lasts longer than this: one that still holds for more was made while a clock was ahead. Claims are made for
@@ -78,13 +82,11 @@ pub trait SearchIndex: Send + Sync {
     async fn claim_block(&self, tenant: TenantId, block: u64, claim: &BlockClaim)
     -> Result<bool, StoreError>;
 
-    /// Puts a block into the index. False, and nothing happens, if the claim to it is gone. `end` is the hash of its last entry.
+    /// Puts a block into the index. False, and nothing happens, if the claim to it is gone.
     async fn put_block(
         &self,
         tenant: TenantId,
-        block: u64,
-        token: i64,
-        end: &Digest,
+        block: &IndexedBlock,
         postings: &[Posting],
     ) -> Result<bool, StoreError>;
 

@@ -6,17 +6,18 @@
 //! everywhere in it every few minutes, and otherwise behind what was seen to be in the index, and where an erasure has
 //! taken blocks out.
 
-use super::is_of_ledger;
+use super::{are_of_ledger, made_with};
 use crate::background::Breaks;
 use crate::gateway::Gateway;
 use crate::locks::lock;
 use engine::search::{BLOCK, Lists, block_of, seqs_of, version};
 use model::{TenantId, Timestamp};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::{Duration, Instant};
-use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Store, StoreError, is_used_up};
+use store::{Advance, BlockClaim, DecisionFilter, IndexedBlock, Posting, Store, StoreError, is_used_up};
 use tokio::sync::Notify;
 
 /// How much longer it rests than it has worked: it takes a quarter of a core, and of the disk.
@@ -282,9 +283,9 @@ impl<'g> Ledger<'g> {
 
     /// The finished blocks that are not in the index, or are in it as an earlier version of the gateway has put them.
     /// If the index was made from another ledger, because a database was put back from a backup for instance, then all
-    /// that are in it: its last block stands for all before, as the chain does. So that one is taken out last, and
-    /// whoever is stopped in the middle finds it again. Only that is read where blocks may be missing, and the block
-    /// before it; if that is not as it was, everything is.
+    /// that are in it: the one that was made with the latest entry stands for all, as the chain does. So that one is
+    /// taken out last, and whoever is stopped in the middle finds it again. Only that is read where blocks may be
+    /// missing, and the block before it; if that is not as it was, everything is.
     async fn left(&self) -> Result<Left, StoreError> {
         let indexing = &self.gateway.indexing;
         if self.finished().await? == 0 {
@@ -297,20 +298,20 @@ impl<'g> Ledger<'g> {
         // The index before the ledger: what another gateway adds in between is a block of the ledger that is read then.
         let mut missing = indexing.begin_look(self.tenant);
         let mut indexed = self.indexed_since(&missing).await?;
-        let mut are_foreign = self.are_foreign(&indexed).await?;
+        let mut are_foreign = !are_of_ledger(self.store, self.tenant, &indexed).await?;
         if are_foreign || !missing.begins_behind(&indexed) {
             missing = Missing::default();
             indexed = self.indexed_since(&missing).await?;
-            are_foreign = self.are_foreign(&indexed).await?;
+            are_foreign = !are_of_ledger(self.store, self.tenant, &indexed).await?;
         }
         let finished = self.finished().await?;
-        let is_known = |known: &&IndexedBlock| are_foreign || version::is_current(known.token);
-        let known = indexed.iter().filter(is_known);
-        let known: BTreeSet<u64> = known.map(|known| known.block).collect();
         let blocks: Vec<u64> = if are_foreign {
             indexing.saw_missing(self.tenant, finished);
-            known.into_iter().rev().collect()
+            indexed.sort_by_key(|known| Reverse(made_with(known).seq));
+            indexed.iter().map(|known| known.block).collect()
         } else {
+            let known = indexed.iter().filter(|known| version::is_current(known.token));
+            let known: BTreeSet<u64> = known.map(|known| known.block).collect();
             let taken = self.still_missing(&missing).await?;
             let behind = (missing.from..finished).filter(|block| !known.contains(block));
             let behind: Vec<u64> = behind.collect();
@@ -327,14 +328,6 @@ impl<'g> Ledger<'g> {
     async fn indexed_since(&self, missing: &Missing) -> Result<Vec<IndexedBlock>, StoreError> {
         let blocks = missing.from.saturating_sub(1)..=u64::from(u32::MAX);
         self.store.indexed(self.tenant, blocks).await
-    }
-
-    /// Whether these blocks are of another ledger: the last stands for all.
-    async fn are_foreign(&self, indexed: &[IndexedBlock]) -> Result<bool, StoreError> {
-        match indexed.last() {
-            Some(last) => Ok(!is_of_ledger(self.store, self.tenant, last).await?),
-            None => Ok(false),
-        }
     }
 
     /// Those of the blocks that were taken out that nobody has put into the index again.
@@ -372,6 +365,26 @@ impl<'g> Ledger<'g> {
         if !self.store.claim_block(self.tenant, block, &claim).await? {
             return Ok(false);
         }
+        // Before anything of the block is read: what is erased in between is told of behind this.
+        let made_at = self.store.head(self.tenant).await?;
+        let postings = self.postings_of(block).await?;
+        let end = self.store.entries(self.tenant, *seqs_of(block).end(), 1).await?;
+        let Some(end) = end.first() else {
+            self.store.release_block(self.tenant, block, claim.token).await?;
+            return Ok(false);
+        };
+        debug_assert_eq!(block_of(end.seq), block);
+        let indexed = IndexedBlock {
+            block,
+            end: end.hash,
+            token: claim.token,
+            made_at: Some(made_at),
+        };
+        self.store.put_block(self.tenant, &indexed, &postings).await
+    }
+
+    /// What the index is to say of a block: its decisions are read for that.
+    async fn postings_of(&self, block: u64) -> Result<Vec<Posting>, StoreError> {
         let seqs = seqs_of(block);
         let filter = DecisionFilter {
             after_seq: Some(seqs.start() - 1),
@@ -397,16 +410,7 @@ impl<'g> Ledger<'g> {
             // Verification comes in between.
             tokio::task::yield_now().await;
         }
-        let end = self.store.entries(self.tenant, *seqs.end(), 1).await?;
-        let Some(end) = end.first() else {
-            self.store.release_block(self.tenant, block, claim.token).await?;
-            return Ok(false);
-        };
-        debug_assert_eq!(block_of(end.seq), block);
-        let postings = lists.finish();
-        self.store
-            .put_block(self.tenant, block, claim.token, &end.hash, &postings)
-            .await
+        Ok(lists.finish())
     }
 
     /// Whether a block is in the index as an earlier version of the gateway has put it.
@@ -497,6 +501,7 @@ mod tests {
             block,
             token,
             end: canon::Digest::ZERO,
+            made_at: None,
         };
         let current = version::token(7);
         assert!(missing(0, &[]).begins_behind(&[]));

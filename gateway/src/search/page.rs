@@ -5,7 +5,7 @@
 //! reads a bounded number of such blocks, and looks a bounded number of terms up in the others: beyond that it gives
 //! what it has found and says where to go on.
 
-use super::is_of_ledger;
+use super::are_of_ledger;
 use engine::search::{BLOCK, Places, Query, block_of, seqs_of, version};
 use model::{Name, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -177,11 +177,7 @@ impl Search<'_> {
 
     async fn try_ask(&self, first: u64, last: u64) -> Result<Indexed, StoreError> {
         let blocks = self.store.indexed(self.tenant, first..=last).await?;
-        let is_believed = match blocks.last() {
-            Some(last) => is_of_ledger(self.store, self.tenant, last).await?,
-            None => false,
-        };
-        if !is_believed {
+        if !are_of_ledger(self.store, self.tenant, &blocks).await? {
             return Ok(Indexed::default());
         }
         // What an earlier version has put may lack words, and nothing else: whoever asks for words reads it.

@@ -2,6 +2,7 @@
 
 use crate::{Side, connect};
 use canon::Digest;
+use ledger::Head;
 use model::TenantId;
 use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
@@ -53,14 +54,12 @@ impl Opened {
         // A pool of one and not a connection, because the future of migrating a connection is not `Send`.
         let one = SqlitePoolOptions::new().max_connections(1);
         let one = one.connect_with(options(path)).await?;
-        MIGRATIONS
-            .run(&one)
-            .await
-            .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
-        let mut writer = one.acquire().await?.detach();
-        sqlx::query!("SELECT count(*) AS blocks FROM search_blocks")
-            .fetch_one(&mut writer)
-            .await?;
+        if let Err(error) = migrate(&one).await {
+            // It is waited for, as at the end: its log has the name that the one of the next file has.
+            one.close().await;
+            return Err(error);
+        }
+        let writer = one.acquire().await?.detach();
         Ok(Self {
             writer: Mutex::new(Some(writer)),
             readers: connect::pool(READERS_MAX, options(path)),
@@ -87,6 +86,18 @@ impl Opened {
             tracing::debug!(%error, "the search index was not closed as it should be");
         }
     }
+}
+
+/// Brings a new file to the schema, and sees that another one can be read by it.
+async fn migrate(one: &SqlitePool) -> Result<(), sqlx::Error> {
+    MIGRATIONS
+        .run(one)
+        .await
+        .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
+    sqlx::query!("SELECT count(*) AS blocks FROM search_blocks")
+        .fetch_one(one)
+        .await
+        .map(drop)
 }
 
 fn options(path: &Path) -> SqliteConnectOptions {
@@ -139,7 +150,9 @@ pub(super) async fn indexed(
         r#"SELECT
                search_blocks.block,
                search_blocks.end_hash AS "end_hash!",
-               search_blocks.token
+               search_blocks.token,
+               search_blocks.made_at_seq AS "made_at_seq?",
+               search_blocks.made_at_hash AS "made_at_hash?"
            FROM search_tenants
            CROSS JOIN search_blocks
                ON search_blocks.tenant = search_tenants.tenant
@@ -154,11 +167,15 @@ pub(super) async fn indexed(
     .fetch_all(connection)
     .await?;
     // A hash that is none matches no entry, so its block is made again.
-    let block = |end_hash: Vec<u8>| Digest::from_bytes(end_hash.try_into().unwrap_or([0; 32]));
+    let digest = |hash: Vec<u8>| Digest::from_bytes(hash.try_into().unwrap_or([0; 32]));
     let blocks = rows.into_iter().map(|row| IndexedBlock {
         block: row.block.cast_unsigned(),
-        end: block(row.end_hash),
+        end: digest(row.end_hash),
         token: row.token,
+        made_at: row.made_at_seq.map(|seq| Head {
+            seq: seq.cast_unsigned(),
+            hash: digest(row.made_at_hash.unwrap_or_default()),
+        }),
     });
     Ok(blocks.collect())
 }
@@ -263,27 +280,33 @@ pub(super) async fn claim(
 
 pub(super) async fn put(
     connection: &mut SqliteConnection,
-    (tenant, block, token): (TenantId, u64, i64),
-    end: &Digest,
+    tenant: TenantId,
+    put: &IndexedBlock,
     postings: &[Posting],
 ) -> Result<bool, sqlx::Error> {
-    let (tenant_id, block) = (&tenant.as_bytes()[..], number(block));
-    let end_hash = &end.as_bytes()[..];
-    let put = sqlx::query!(
+    let (tenant_id, block) = (&tenant.as_bytes()[..], number(put.block));
+    let end_hash = &put.end.as_bytes()[..];
+    let made_at_seq = put.made_at.map(|head| number(head.seq));
+    let made_at_hash = put.made_at.as_ref().map(|head| &head.hash.as_bytes()[..]);
+    let updated = sqlx::query!(
         "UPDATE search_blocks
-         SET end_hash = ?4
+         SET end_hash = ?4,
+             made_at_seq = ?5,
+             made_at_hash = ?6
          WHERE tenant = (SELECT tenant FROM search_tenants WHERE tenant_id = ?1)
            AND block = ?2
            AND token = ?3
            AND end_hash IS NULL",
         tenant_id,
         block,
-        token,
+        put.token,
         end_hash,
+        made_at_seq,
+        made_at_hash,
     )
     .execute(&mut *connection)
     .await?;
-    if put.rows_affected() == 0 {
+    if updated.rows_affected() == 0 {
         return Ok(false);
     }
     for some in postings.chunks(POSTINGS_AT_ONCE) {
@@ -327,8 +350,8 @@ pub(super) async fn release(
 }
 
 /// A number as SQLite has them. There are fewer blocks than entries, and those fit.
-fn number(block: u64) -> i64 {
-    i64::try_from(block).unwrap_or(i64::MAX)
+fn number(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// `[[term,"hexadecimal"],…]`.

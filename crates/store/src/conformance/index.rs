@@ -4,14 +4,24 @@ use super::Fixture;
 use super::sample::Chain;
 use crate::{BlockClaim, IndexedBlock, Posting, Store};
 use canon::Digest;
+use ledger::Head;
 use model::{TenantId, Timestamp};
 use std::ops::RangeInclusive;
 
 /// Every block.
 const ALL: RangeInclusive<u64> = 0..=1_000;
 
-fn end() -> Digest {
-    Digest::of(b"end")
+/// A block as it is put.
+fn made(block: u64, token: i64) -> IndexedBlock {
+    IndexedBlock {
+        block,
+        end: Digest::of(b"end"),
+        token,
+        made_at: Some(Head {
+            seq: u64::MAX >> 1,
+            hash: Digest::of(b"made at"),
+        }),
+    }
 }
 
 fn posting(term: u64, places: &[u8]) -> Posting {
@@ -40,7 +50,7 @@ fn by_force(token: i64) -> BlockClaim {
 
 async fn put(store: &dyn Store, tenant: TenantId, block: u64, postings: &[Posting]) {
     assert!(store.claim_block(tenant, block, &claim(1, 0)).await.unwrap());
-    assert!(store.put_block(tenant, block, 1, &end(), postings).await.unwrap());
+    assert!(store.put_block(tenant, &made(block, 1), postings).await.unwrap());
 }
 
 async fn indexed(store: &dyn Store, tenant: TenantId) -> Vec<u64> {
@@ -69,12 +79,12 @@ pub async fn what_was_put_is_found_by_its_terms(fixture: &dyn Fixture) {
     put(&*store, one, 5, &postings[1..2]).await;
     put(&*store, two, 5, &postings[..1]).await;
     put(&*store, one, 6, &[]).await;
-    let block = IndexedBlock {
-        block: 5,
-        end: end(),
-        token: 1,
-    };
-    assert_eq!(store.indexed(one, 1..=5).await.unwrap(), [block]);
+    let block = made(5, 1);
+    let known = store.indexed(one, 1..=5).await.unwrap();
+    // Where it was made is known to an index that is not a part of the database.
+    let made_at = known.first().and_then(|known| known.made_at);
+    assert!(made_at.is_none() || made_at == block.made_at, "{made_at:?}");
+    assert_eq!(known, [IndexedBlock { made_at, ..block }]);
     assert_eq!(indexed(&*store, one).await, [0, 5, 6]);
     let expected = vec![
         (0, postings[1].clone()),
@@ -91,16 +101,16 @@ pub async fn a_block_is_put_by_whoever_has_the_claim(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let tenant = Chain::new(1).tenant;
     let postings = [posting(1, &[1, 0])];
-    assert!(!store.put_block(tenant, 0, 1, &end(), &postings).await.unwrap());
+    assert!(!store.put_block(tenant, &made(0, 1), &postings).await.unwrap());
     assert!(store.claim_block(tenant, 0, &claim(1, 0)).await.unwrap());
     assert!(!store.claim_block(tenant, 0, &claim(2, 19)).await.unwrap());
-    assert!(!store.put_block(tenant, 0, 2, &end(), &postings).await.unwrap());
+    assert!(!store.put_block(tenant, &made(0, 2), &postings).await.unwrap());
     assert!(indexed(&*store, tenant).await.is_empty());
     // It did not come back in time.
     assert!(store.claim_block(tenant, 0, &claim(2, 20)).await.unwrap());
-    assert!(!store.put_block(tenant, 0, 1, &end(), &postings).await.unwrap());
+    assert!(!store.put_block(tenant, &made(0, 1), &postings).await.unwrap());
     store.release_block(tenant, 0, 1).await.unwrap();
-    assert!(store.put_block(tenant, 0, 2, &end(), &postings).await.unwrap());
+    assert!(store.put_block(tenant, &made(0, 2), &postings).await.unwrap());
     assert!(!store.claim_block(tenant, 0, &claim(3, 99)).await.unwrap());
     store.release_block(tenant, 0, 2).await.unwrap();
     assert_eq!(
@@ -127,7 +137,7 @@ pub async fn a_claim_of_a_clock_that_was_ahead_is_not_waited_for(fixture: &dyn F
         };
         assert!(!store.claim_block(tenant, 0, &in_time).await.unwrap());
         assert!(store.claim_block(tenant, 0, &claim(3, 20)).await.unwrap());
-        assert!(!store.put_block(tenant, 0, 1, &end(), &[]).await.unwrap());
+        assert!(!store.put_block(tenant, &made(0, 1), &[]).await.unwrap());
     }
     // A block that was put stays put, whatever the time of its claim.
     let ahead = BlockClaim {
@@ -135,7 +145,7 @@ pub async fn a_claim_of_a_clock_that_was_ahead_is_not_waited_for(fixture: &dyn F
         ..by_force(4)
     };
     assert!(store.claim_block(tenant, 0, &ahead).await.unwrap());
-    assert!(store.put_block(tenant, 0, 4, &end(), &[]).await.unwrap());
+    assert!(store.put_block(tenant, &made(0, 4), &[]).await.unwrap());
     assert!(!store.claim_block(tenant, 0, &claim(5, 20)).await.unwrap());
 }
 
@@ -150,7 +160,7 @@ pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
     }
     assert!(indexed(&*store, tenant).await.is_empty());
     assert!(found(&*store, tenant, &[1]).await.is_empty());
-    assert!(!store.put_block(tenant, 1, 1, &end(), &[]).await.unwrap());
+    assert!(!store.put_block(tenant, &made(1, 1), &[]).await.unwrap());
     assert!(!store.claim_block(tenant, 0, &claim(2, 0)).await.unwrap());
     store.release_block(tenant, 0, 9).await.unwrap();
     put(&*store, tenant, 0, &[posting(2, &[1, 0])]).await;
@@ -159,7 +169,7 @@ pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
     // Whoever has looked before can tell that it is not the same any more.
     let before = store.indexed(tenant, 0..=0).await.unwrap();
     assert!(store.claim_block(tenant, 0, &by_force(9)).await.unwrap());
-    assert!(store.put_block(tenant, 0, 9, &end(), &[]).await.unwrap());
+    assert!(store.put_block(tenant, &made(0, 9), &[]).await.unwrap());
     assert_ne!(store.indexed(tenant, 0..=0).await.unwrap(), before);
 }
 
