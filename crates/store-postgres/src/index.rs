@@ -9,6 +9,7 @@ use model::TenantId;
 use sqlx::Postgres;
 use sqlx::postgres::PgArguments;
 use sqlx::query::Query;
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use store::{BlockClaim, IndexedBlock, Posting, SearchIndex, StoreError};
 
@@ -149,6 +150,19 @@ impl SearchIndex for PostgresStore {
         );
         self.write_index(statement).await?;
         Ok(true)
+    }
+
+    async fn take_blocks(
+        &self,
+        tenant: TenantId,
+        blocks: &BTreeSet<u64>,
+        claim: &BlockClaim,
+    ) -> Result<(), StoreError> {
+        // The tables are not logged: a crash empties them, so what was taken out stays out.
+        for block in blocks {
+            self.claim_block(tenant, *block, claim).await?;
+        }
+        Ok(())
     }
 
     async fn put_block(

@@ -8,9 +8,10 @@ mod file;
 
 use crate::{Side, SqliteStore, bounded};
 use async_trait::async_trait;
-use file::Opened;
+use file::{Durability, Opened};
 use model::TenantId;
 use sqlx::{Connection, SqliteConnection};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -102,12 +103,14 @@ impl Index {
     /// Runs statements in a transaction. One that is given up is rolled back before the connection is used again.
     async fn write<T>(
         &self,
+        durability: Durability,
         write: impl AsyncFnOnce(&mut SqliteConnection) -> Result<T, sqlx::Error>,
     ) -> Result<T, StoreError> {
         let opened = self.opened().await?;
         let mut writer = opened.writer.lock().await;
         let outcome = async {
             let writer = writer.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+            file::set_durability(writer, durability).await?;
             let mut transaction = writer.begin().await?;
             let done = write(&mut transaction).await?;
             transaction.commit().await?;
@@ -153,10 +156,32 @@ impl SearchIndex for SqliteStore {
         block: u64,
         claim: &BlockClaim,
     ) -> Result<bool, StoreError> {
-        let write = self
-            .index
-            .write(async |connection| file::claim(connection, tenant, block, claim).await);
+        let write = self.index.write(Durability::Loose, async |connection| {
+            file::claim(connection, tenant, block, claim).await
+        });
         bounded(write).await
+    }
+
+    async fn take_blocks(
+        &self,
+        tenant: TenantId,
+        blocks: &BTreeSet<u64>,
+        claim: &BlockClaim,
+    ) -> Result<(), StoreError> {
+        for &block in blocks {
+            // Each by itself, because all of them at once may be more than a transaction has time for. The last one
+            // has all of them synced.
+            let durability = if blocks.last() == Some(&block) {
+                Durability::Synced
+            } else {
+                Durability::Loose
+            };
+            let write = self.index.write(durability, async |connection| {
+                file::claim(connection, tenant, block, claim).await
+            });
+            bounded(write).await?;
+        }
+        Ok(())
     }
 
     async fn put_block(
@@ -165,16 +190,16 @@ impl SearchIndex for SqliteStore {
         block: &IndexedBlock,
         postings: &[Posting],
     ) -> Result<bool, StoreError> {
-        let write = self
-            .index
-            .write(async |connection| file::put(connection, tenant, block, postings).await);
+        let write = self.index.write(Durability::Loose, async |connection| {
+            file::put(connection, tenant, block, postings).await
+        });
         bounded(write).await
     }
 
     async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {
-        let write = self
-            .index
-            .write(async |connection| file::release(connection, tenant, block, token).await);
+        let write = self.index.write(Durability::Loose, async |connection| {
+            file::release(connection, tenant, block, token).await
+        });
         bounded(write).await
     }
 }
@@ -192,6 +217,30 @@ mod tests {
             now: Timestamp::from_millis(0),
             until: Timestamp::from_millis(20),
             by_force: true,
+        }
+    }
+
+    /// How the last transaction was synced: 1 is NORMAL, 2 is FULL.
+    async fn synchronous(store: &SqliteStore) -> i64 {
+        let opened = store.index.opened().await.unwrap();
+        let mut writer = opened.writer.lock().await;
+        // SQLite answers while it prepares it, so one that was prepared before says what was so then.
+        let query = sqlx::query_scalar("PRAGMA synchronous").persistent(false);
+        query.fetch_one(writer.as_mut().unwrap()).await.unwrap()
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_out_is_synced_and_what_is_made_again_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let tenant = TenantId::from_bytes([1; 16]);
+        let blocks = BTreeSet::from([0, 1]);
+        for _ in 0..2 {
+            store.take_blocks(tenant, &blocks, &claim()).await.unwrap();
+            assert_eq!(synchronous(&store).await, 2);
+            store.release_block(tenant, 0, 1).await.unwrap();
+            assert_eq!(synchronous(&store).await, 1);
         }
     }
 

@@ -17,7 +17,7 @@ use model::{
     Approval, ApprovalId, Bucket, Budget, BudgetId, Counter, DecisionId, Name, Reservation, ReservationId,
     RunLink, RunTaint, TenantId, Timestamp,
 };
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -609,6 +609,15 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
         claim: &BlockClaim,
     ) -> Result<bool, StoreError> {
         self.read()?.claim_block(tenant, block, claim).await
+    }
+
+    async fn take_blocks(
+        &self,
+        tenant: TenantId,
+        blocks: &BTreeSet<u64>,
+        claim: &BlockClaim,
+    ) -> Result<(), StoreError> {
+        self.read()?.take_blocks(tenant, blocks, claim).await
     }
 
     async fn put_block(

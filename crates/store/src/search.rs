@@ -5,6 +5,7 @@ use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// Which decisions of a block have a term in common.
@@ -58,9 +59,10 @@ impl BlockClaim {
 /// A search index: made from what was recorded, in blocks of entries, and made again if it is gone.
 ///
 /// Consistency: a block is in the index whole or not at all, and only as it was put by whoever still had the claim to
-/// it. It says nothing about blocks that are not in it. Durability: none is promised. An index that was lost or damaged
-/// is empty. It is no part of a commit and holds up none. Concurrency: any number of calls at once; of several that
-/// claim a block, in this program or another, one gets it. Errors: [`StoreError`]; whoever searches can do without.
+/// it. It says nothing about blocks that are not in it. Durability: of what was put none is promised, and an index that
+/// was lost or damaged is empty; what [`Self::take_blocks`] took out stays out. It is no part of a commit and holds up
+/// none. Concurrency: any number of calls at once; of several that claim a block, in this program or another, one gets
+/// it. Errors: [`StoreError`]; whoever searches can do without.
 #[async_trait]
 pub trait SearchIndex: Send + Sync {
     /// The blocks of a range that are in the index, in order.
@@ -81,6 +83,15 @@ pub trait SearchIndex: Send + Sync {
     /// Claims a block. False, and nothing happens, if it is in the index or somebody else has a claim to it that holds.
     async fn claim_block(&self, tenant: TenantId, block: u64, claim: &BlockClaim)
     -> Result<bool, StoreError>;
+
+    /// Takes blocks out of the index by claims by force, one after the other. When it returns, nothing of what they
+    /// said comes back, not even if the machine loses power. After an error some of them may be taken out.
+    async fn take_blocks(
+        &self,
+        tenant: TenantId,
+        blocks: &BTreeSet<u64>,
+        claim: &BlockClaim,
+    ) -> Result<(), StoreError>;
 
     /// Puts a block into the index. False, and nothing happens, if the claim to it is gone.
     async fn put_block(

@@ -23,6 +23,15 @@ const POSTINGS_AT_ONCE: usize = 32_768;
 /// How long a statement waits for somebody else's lock. There is one writer, so this only meets other programs.
 const BUSY_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// What of a transaction the loss of power may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Durability {
+    /// All of it: it is made again.
+    Loose,
+    /// Nothing of it, nor of those before it: they stand before it in the log, which is synced.
+    Synced,
+}
+
 /// An open index.
 #[derive(Debug)]
 pub(super) struct Opened {
@@ -106,13 +115,27 @@ fn options(path: &Path) -> SqliteConnectOptions {
         .create_if_missing(true)
         .busy_timeout(BUSY_TIMEOUT)
         .journal_mode(SqliteJournalMode::Wal)
-        // The loss of power may take the last blocks, which are made again.
+        // The loss of power may take the last blocks, which are made again. What it may not is `Durability::Synced`.
         .synchronous(SqliteSynchronous::Normal)
         .pragma("temp_store", "MEMORY")
         // As in the ledger: what is erased does not stay in free pages.
         .pragma("secure_delete", "ON")
         .disable_statement_logging()
         .thread_name(|id| format!("sqlite-search-{id}"))
+}
+
+/// Says how durable the next transactions of a connection are.
+pub(super) async fn set_durability(
+    connection: &mut SqliteConnection,
+    durability: Durability,
+) -> Result<(), sqlx::Error> {
+    let pragma = match durability {
+        Durability::Loose => "PRAGMA synchronous = NORMAL",
+        Durability::Synced => "PRAGMA synchronous = FULL",
+    };
+    // SQLite does what it says while it prepares it, so one that was prepared before does nothing.
+    let query = sqlx::query(pragma).persistent(false);
+    query.execute(connection).await.map(drop)
 }
 
 /// Whether an error says that the file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.

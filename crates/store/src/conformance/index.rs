@@ -6,6 +6,7 @@ use crate::{BlockClaim, IndexedBlock, Posting, Store};
 use canon::Digest;
 use ledger::Head;
 use model::{TenantId, Timestamp};
+use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 
 /// Every block.
@@ -155,9 +156,8 @@ pub async fn a_block_that_is_taken_out_by_force_is_gone(fixture: &dyn Fixture) {
     let tenant = Chain::new(1).tenant;
     put(&*store, tenant, 0, &[posting(1, &[1, 0])]).await;
     assert!(store.claim_block(tenant, 1, &claim(1, 0)).await.unwrap());
-    for block in 0..3 {
-        assert!(store.claim_block(tenant, block, &by_force(9)).await.unwrap());
-    }
+    let all = BTreeSet::from([0, 1, 2]);
+    store.take_blocks(tenant, &all, &by_force(9)).await.unwrap();
     assert!(indexed(&*store, tenant).await.is_empty());
     assert!(found(&*store, tenant, &[1]).await.is_empty());
     assert!(!store.put_block(tenant, &made(1, 1), &[]).await.unwrap());

@@ -213,8 +213,8 @@ impl<'g> Taking<'g> {
         entry.kind == EntryKind::OutcomeReported.as_str() && references.decision_id.is_some_and(is_ours)
     }
 
-    /// Takes blocks out of the search index, and keeps everybody from putting them there until they are released: what was read
-    /// before the erasure is not put after it.
+    /// Takes blocks out of the search index, for good even if the machine loses power, and keeps everybody from putting
+    /// them there until they are released: what was read before the erasure is not put after it.
     async fn hold(&self, blocks: &BTreeSet<u64>) -> Result<i64, StoreError> {
         let now = self.gateway.clock.now();
         let claim = BlockClaim {
@@ -223,12 +223,10 @@ impl<'g> Taking<'g> {
             until: after(now, HOLD),
             by_force: true,
         };
-        for block in blocks {
-            self.gateway
-                .store
-                .claim_block(self.tenant, *block, &claim)
-                .await?;
-        }
+        self.gateway
+            .store
+            .take_blocks(self.tenant, blocks, &claim)
+            .await?;
         Ok(claim.token)
     }
 
