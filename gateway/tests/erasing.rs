@@ -421,6 +421,23 @@ async fn a_gateway_that_is_told_to_stop_erases_nothing_more_by_itself() {
     assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 0);
 }
 
+/// It was there when it was looked for, and is not when its receipt is.
+#[tokio::test]
+async fn a_receipt_that_is_asked_for_while_its_decision_is_erased_is_not_found() {
+    let stage = Stage::set().await;
+    let answer = stage.ask(&stage::reading()).await.expect(200);
+    let path = format!("/v1/receipts/{}", id(&answer));
+    stage.faults.hold_receipts(true);
+    let (receipt, ()) = tokio::join!(stage.get(&path, &stage.agent.token), async {
+        until(|| stage.faults.receipts_held() == 1).await;
+        let what = json!({"agent": stage.agent.id});
+        let erased = stage.admin("POST", "/v1/ledger/erase", &what).await;
+        assert_eq!(erased.expect(200)["erased"], 1);
+        stage.faults.hold_receipts(false);
+    });
+    assert_eq!(receipt.expect(404)["code"], "not_found");
+}
+
 /// What is gone by then is gone, so nobody is told that nothing was done.
 #[tokio::test]
 async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {

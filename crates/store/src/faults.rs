@@ -62,6 +62,7 @@ pub struct FaultyStore<S: ?Sized> {
     lists: Arc<Gate>,
     entries: Arc<Gate>,
     approvals: Arc<Gate>,
+    receipts: Arc<Gate>,
     lent: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
     unindexed: Arc<Mutex<Option<TenantId>>>,
@@ -81,6 +82,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             lists: Arc::default(),
             entries: Arc::default(),
             approvals: Arc::default(),
+            receipts: Arc::default(),
             lent: Arc::default(),
             unindexed: Arc::default(),
             inner,
@@ -151,6 +153,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many of those are held now.
     pub fn approvals_held(&self) -> usize {
         self.approvals.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever looks up a receipt from now on, or lets everybody go.
+    pub fn hold_receipts(&self, hold: bool) {
+        self.receipts.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn receipts_held(&self) -> usize {
+        self.receipts.held.load(Ordering::SeqCst)
     }
 
     /// Holds whoever was lent something of a bucket before it is told, from now on, or lets everybody go.
@@ -541,6 +553,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
+        self.receipts.pass().await;
         self.read()?.receipt(tenant, id).await
     }
 
@@ -810,6 +823,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             lists: Arc::clone(&self.lists),
             entries: Arc::clone(&self.entries),
             approvals: Arc::clone(&self.approvals),
+            receipts: Arc::clone(&self.receipts),
             lent: Arc::clone(&self.lent),
             unindexed: Arc::clone(&self.unindexed),
             inner: self.inner.background(),

@@ -20,6 +20,8 @@ pub async fn show(
     let decision = reader.decision(&*gateway.store, &id).await?;
     let receipt = gateway.store.receipt(reader.tenant, decision.id).await?;
     let Some(bytes) = receipt else {
+        // It may have been erased since it was found, and then it is not there for anybody.
+        reader.decision(&*gateway.store, &id).await?;
         // Both are written in one commit, so somebody has taken it away.
         tracing::error!(decision = %decision.id, seq = decision.seq, "a decision has no receipt");
         return Err(Refusal::ledger_unavailable());
