@@ -32,15 +32,23 @@ pub(super) enum BrokenOff {
     /// The credential does not work any more, or this gateway cannot tell.
     #[error("its caller may not read it any more")]
     NotAllowed,
-    /// Nothing is signed of a ledger that has a fault.
+    /// Nothing is signed of a ledger that has a fault, with a key that has ended, or where the store does not answer.
     #[error("there is no checkpoint for its end")]
     NoCheckpoint,
 }
 
 impl BrokenOff {
-    /// Writes it down.
+    /// Writes it down: as an error, unless its caller may not read it any more or the store did not answer.
     pub(super) fn log(&self, tenant: TenantId) {
-        tracing::error!(error = self as &dyn std::error::Error, %tenant, "an export broke off");
+        let error = self as &dyn std::error::Error;
+        match self {
+            Self::NotAllowed | Self::Store(StoreError::Unavailable(_)) => {
+                tracing::warn!(error, %tenant, "an export broke off");
+            }
+            Self::Store(StoreError::Corrupt { .. }) | Self::EndsEarly(_) | Self::NoCheckpoint => {
+                tracing::error!(error, %tenant, "an export broke off");
+            }
+        }
     }
 }
 
@@ -149,6 +157,43 @@ impl Stretch {
         match Signed::witnessed(&self.gateway, self.tenant).await {
             Ok(witnessed) if witnessed.size > self.last => Ok(witnessed),
             _ => Signed::newest(&self.gateway, self.tenant).await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    /// The level at which it is written down.
+    fn level(broken: &BrokenOff) -> String {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let lines = tracing_subscriber::fmt()
+            .json()
+            .with_writer(File::create(&path).unwrap());
+        tracing::subscriber::with_default(lines.finish(), || broken.log(TenantId::SYSTEM));
+        let line: serde_json::Value = serde_json::from_str(&fs::read_to_string(&path).unwrap()).unwrap();
+        assert_eq!(line["fields"]["message"], "an export broke off");
+        line["level"].as_str().unwrap().to_owned()
+    }
+
+    #[test]
+    fn a_file_that_breaks_off_because_a_key_has_ended_is_no_error_of_the_ledger() {
+        let unavailable = StoreError::Unavailable("it is gone".into());
+        for broken in [BrokenOff::NotAllowed, BrokenOff::Store(unavailable)] {
+            assert_eq!(level(&broken), "WARN", "{broken}");
+        }
+        let corrupt = StoreError::Corrupt {
+            what: "a row".to_owned(),
+        };
+        for broken in [
+            BrokenOff::Store(corrupt),
+            BrokenOff::EndsEarly(7),
+            BrokenOff::NoCheckpoint,
+        ] {
+            assert_eq!(level(&broken), "ERROR", "{broken}");
         }
     }
 }
