@@ -287,6 +287,58 @@ async fn an_agent_reads_its_own_decisions_and_no_others() {
     }
 }
 
+/// Of a user and an agent whom it names, and of a tool that it was not given, it would learn how they are registered by
+/// guessing what is in the records.
+#[tokio::test]
+async fn an_agent_is_not_shown_the_digests_of_records_nor_what_tells_of_a_trap() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let agent = format!("/v1/agents/{}", tenancy.agent);
+    let peek = json!({"name": "peek", "mutates_state": false, "risk": "low"});
+    for (method, path, body, status) in [
+        ("PUT", "/v1/teams/leads", json!({}), 201),
+        ("PUT", "/v1/users/ann", json!({"teams": ["leads"]}), 201),
+        (
+            "PUT",
+            "/v1/tools/honeypot",
+            json!({"canary": true, "actions": [peek]}),
+            201,
+        ),
+        ("PATCH", &*agent, json!({"tools": ["github"]}), 200),
+    ] {
+        let call = world.call(method, path, &admin).json(&body);
+        call.send().await.expect(status);
+    }
+    let (mut named, mut trapped) = (reading(), reading());
+    named["user"] = json!({"id": "ann"});
+    named["act"] = json!({"sub": "reviewer"});
+    trapped["tool_call"]["tool"] = json!("honeypot");
+    trapped["tool_call"]["action"] = json!("peek");
+    let named = world.authorize(&tenancy.token, &named).await.json();
+    let trapped = world.authorize(&tenancy.token, &trapped).await.json();
+    let because = json!({"reason": "a test"});
+    let unfreeze = format!("{agent}/unfreeze");
+    world.post(&unfreeze, &admin, &because).await.expect(200);
+
+    let list = world.get("/v1/decisions", &tenancy.token).await.expect(200);
+    for (answer, listed, hidden) in [
+        (&named, &list["items"][1], ["delegators", "facts", "user_teams"]),
+        (&trapped, &list["items"][0], ["canary", "facts", "granted"]),
+    ] {
+        let path = format!("/v1/decisions/{}", answer["decision_id"].as_str().unwrap());
+        let mut whole = world.get(&path, &tenancy.auditor).await.expect(200);
+        let own = world.get(&path, &tenancy.token).await.expect(200);
+        for member in hidden {
+            assert!(
+                whole.as_object_mut().unwrap().remove(member).is_some(),
+                "{member}"
+            );
+        }
+        assert_eq!((&own, listed), (&whole, &whole));
+    }
+}
+
 #[tokio::test]
 async fn the_ledger_is_for_auditors_and_operators() {
     let (world, tenancy, _) = world().await;

@@ -22,6 +22,11 @@ use store::{DecisionFilter, Store, StoredDecision};
 /// The longest text that is searched for, in bytes.
 const TEXT_BYTES_MAX: usize = 256;
 
+/// What an agent does not learn: which tools are traps, what policies on trial would have said, and how users, teams,
+/// agents and tools are registered. Records have no salt: whoever guesses what is in one sees by its digest that it
+/// is so.
+const HIDDEN_FROM_AGENTS: [&str; 6] = ["canary", "delegators", "facts", "granted", "shadow", "user_teams"];
+
 /// Which decisions to list.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -180,10 +185,10 @@ impl Decision {
         for member in ["decision_id", "seq", "at", "hash", "salt"] {
             body.remove(member);
         }
-        // Which tools are traps, and what policies on trial would have said, is nothing that an agent learns.
         if reader.agent.is_some() {
-            body.remove("canary");
-            body.remove("shadow");
+            for member in HIDDEN_FROM_AGENTS {
+                body.remove(member);
+            }
         }
         Ok(Self {
             id: stored.id,
