@@ -79,11 +79,16 @@ impl Gateway {
     /// force stay.
     pub async fn reload_base(&self, by: By<'_>) -> Result<Reloaded, Refusal> {
         let _one_at_a_time = self.base.reloading.lock().await;
+        // It may have waited for others who reload, and then what is wrong with the file is not told any more either.
+        by.check(&self.snapshot.load_full(), self.clock.now())?;
         let file = self.base.file.clone().ok_or_else(no_file)?;
         let base = off_the_workers(move || read(&file)).await??;
         let before = self.snapshot.load().base_digest();
         let after = base.digest();
-        if !self.is_in_force(after).await? {
+        if self.is_in_force(after).await? {
+            // Nothing is committed that would look whether the credential still works.
+            by.check(&self.snapshot.load_full(), self.clock.now())?;
+        } else {
             self.replace_base(&mut Replacement::new(base), by).await?;
         }
         Ok(Reloaded { before, after })
@@ -126,9 +131,11 @@ impl Gateway {
             } else {
                 Some(self.change_locks.lock_all().await)
             };
-            self.recompile_missing(replacement).await?;
+            let fits = self.recompile_missing(replacement).await;
             let (snapshot, now) = (self.snapshot.load_full(), self.clock.now());
+            // It may have taken long: what does not fit is not told any more either.
             by.check(&snapshot, now)?;
+            fits?;
             self.check_has_all(TenantId::SYSTEM)?;
             if matches!(by, By::Gateway) && last(&snapshot).is_none_or(|last| last.digest != digest) {
                 return Ok(false);

@@ -12,7 +12,8 @@ use gateway::gateway::Options;
 use serde_json::{Value, json};
 use stage::{Stage, asking, reading};
 use std::time::Duration;
-use support::Held;
+use store::BlockClaim;
+use support::{BEGINNING, Held};
 
 /// A gateway that waits for bodies as long as a test holds them.
 async fn set() -> Stage {
@@ -134,6 +135,53 @@ async fn a_deleted_key_of_an_operator_changes_no_tenant() {
         stage.get("/v1/tenants", &stage.operator).await.expect(200),
         tenants
     );
+}
+
+/// Where nothing is committed, no commit looks at the key.
+#[tokio::test]
+async fn a_deleted_key_is_not_told_that_there_is_nothing_to_do() {
+    let stage = set().await;
+    let (id, operator) = key(&stage, &json!({"name": "stolen", "role": "operator"})).await;
+    let reload = ("/v1/policies/reload", json!({}));
+    let reloaded = stage.post(reload.0, &stage.operator, &reload.1).await;
+    reloaded.expect(200);
+    let mut waiting = vec![held(&stage, reload, &operator).await];
+    for what in [
+        json!({"user": "nobody"}),
+        json!({"seq": 1}),
+        json!({"seq": 1_000_000}),
+    ] {
+        let erase = stage.call("POST", "/v1/ledger/erase", &operator);
+        waiting.push(erase.tenant(stage.tenant).json(&what).hold().await);
+    }
+    let path = format!("/v1/keys/{id}");
+    let deleted = stage.call("DELETE", &path, &stage.operator).send().await;
+    deleted.expect(204);
+    assert_refused(&stage, waiting).await;
+}
+
+#[tokio::test]
+async fn a_deleted_key_takes_nothing_out_of_the_search_index() {
+    let stage = set().await;
+    let (id, admin) = key(&stage, &json!({"name": "stolen", "role": "admin"})).await;
+    stage.ask(&reading()).await.expect(200);
+    let erase = ("/v1/ledger/erase", json!({"agent": stage.agent.id}));
+    let waiting = vec![held(&stage, erase, &admin).await];
+    let claim = async |token: i64| {
+        let claim = BlockClaim {
+            token,
+            now: BEGINNING,
+            until: BEGINNING.plus_millis(60_000),
+            by_force: false,
+        };
+        let claimed = stage.store.claim_block(stage.tenant, 0, &claim).await;
+        claimed.unwrap()
+    };
+    assert!(claim(7).await);
+    let path = format!("/v1/keys/{id}");
+    stage.admin("DELETE", &path, &json!({})).await.expect(204);
+    assert_refused(&stage, waiting).await;
+    assert!(!claim(8).await, "the block was taken from whoever has it");
 }
 
 #[tokio::test]

@@ -162,6 +162,8 @@ impl<'g> Taking<'g> {
             return Ok(());
         }
         // Before anything is taken out of the index for what would be refused.
+        self.by
+            .check(&self.gateway.snapshot.load_full(), self.gateway.clock.now())?;
         self.gateway.check_has_all(self.tenant)?;
         let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
         let hold = self.hold(&blocks).await?;
