@@ -127,7 +127,7 @@ pub fn named(body: &str) -> Vec<Digest> {
         #[serde(default)]
         team: Option<Digest>,
     }
-    serde_json::from_str(body).map_or(Vec::new(), |named: Named| {
+    canon::read(body).map_or(Vec::new(), |named: Named| {
         let delegators = named.delegators.into_iter();
         let delegators = delegators
             .flat_map(|named| [Some(named.agent), named.team])
@@ -146,7 +146,7 @@ pub fn named_policies(body: &str) -> Option<Digest> {
         policy_digest: Digest,
         facts: BTreeMap<String, Digest>,
     }
-    let named: Named = serde_json::from_str(body).ok()?;
+    let named: Named = canon::read(body).ok()?;
     (!named.facts.is_empty()).then_some(named.policy_digest)
 }
 
@@ -296,5 +296,10 @@ mod tests {
         let early = format!(r#"{{"policy_digest":"{policies}"}}"#);
         assert_eq!(named(&early), [*policies]);
         assert_eq!(named_policies(&early), None);
+        // One spelling of each thing: an array is no object, for whoever else verifies it neither.
+        let list = format!(
+            r#"{{"delegators":[["{delegator}","{team}"]],"facts":{{"agent":"{agent}"}},"policy_digest":"{policies}"}}"#
+        );
+        assert!(named(&list).is_empty());
     }
 }

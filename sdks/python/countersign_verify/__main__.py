@@ -1,9 +1,11 @@
 """`python3 -m countersign_verify export|evidence|receipt|proof FILE --keys KEYS.JSON`: verifies a file and says what was found.
 
-The exit code is 0 if everything was right, 1 if not, 2 if something could not be read or an option says nothing.
+The exit code is 0 if everything was right, 1 if not, 2 if something could not be read, an option says nothing, or
+what was found cannot be written.
 """
 
 import argparse
+import os
 import sys
 from contextlib import contextmanager
 
@@ -200,23 +202,32 @@ def plain(line):
     return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in line)
 
 
+def tell(line, code, stream):
+    """Says what was found; returns the exit code. A success that nobody was told of is none."""
+    try:
+        # Without a stream, `print` takes standard output.
+        print(line, file=stream, flush=True)
+    except OSError:
+        # At its end Python would try again, and choose an exit code of its own.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), (stream or sys.stdout).fileno())
+        return 2
+    return code
+
+
 def main():
     arguments = parse_arguments(sys.argv[1:])
     # Names of others are told on every terminal.
-    sys.stdout.reconfigure(errors="backslashreplace")
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         sentence = verify(arguments)
     except Finding as finding:
-        print(plain(f"{arguments.file}: NOT VERIFIED: {finding}"), file=sys.stderr)
-        return 1
+        return tell(plain(f"{arguments.file}: NOT VERIFIED: {finding}"), 1, sys.stderr)
     except Unusable as unusable:
-        print(plain(f"{arguments.file}: NOT VERIFIED: {unusable}"), file=sys.stderr)
-        return 2
+        return tell(plain(f"{arguments.file}: NOT VERIFIED: {unusable}"), 2, sys.stderr)
     except OSError as error:
-        print(plain(f"{arguments.file}: NOT VERIFIED: cannot be read: {error.strerror or error}"), file=sys.stderr)
-        return 2
-    print(plain(f"{arguments.file}: verified: {sentence}"))
-    return 0
+        return tell(plain(f"{arguments.file}: NOT VERIFIED: cannot be read: {error.strerror or error}"), 2, sys.stderr)
+    return tell(plain(f"{arguments.file}: verified: {sentence}"), 0, sys.stdout)
 
 
 if __name__ == "__main__":

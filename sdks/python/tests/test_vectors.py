@@ -734,6 +734,18 @@ class CommandTest(unittest.TestCase):
         self.assertIn("NOT VERIFIED: bad_signature", said)
         self.assertEqual(self.run_command("receipt", good)[0], 2)
 
+    def test_a_success_that_nobody_was_told_of(self):
+        _, good, keys = self.file("receipts.json", "answer")
+        command = [sys.executable, "-m", "countersign_verify", "receipt", good, "--keys", keys]
+        with open("/dev/full", "wb") as full:
+            # A log of both, as jobs write it, is full for both.
+            for both in [subprocess.PIPE, subprocess.STDOUT]:
+                done = subprocess.run(command, cwd=ROOT / "sdks" / "python", stdout=full, stderr=both, check=False)
+                self.assertEqual(done.returncode, 2, done.stderr)
+        closed = ["sh", "-c", '"$@" >&-', "sh", *command]
+        done = subprocess.run(closed, cwd=ROOT / "sdks" / "python", capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 0, done.stderr)
+
     def test_exports(self):
         case, path, keys = self.file("exports.json", "file")
         code, said = self.run_command("export", path, "--keys", keys)
