@@ -33,9 +33,11 @@ const RETRY: Duration = Duration::from_millis(300);
 const SHORT: Duration = Duration::from_millis(2);
 /// How many passive checkpoints there are in a row before commits have to wait, short or not: where the disk is slow, none is.
 const IN_A_ROW_MAX: usize = 4;
-/// How many frames (a page and 24 bytes) the log may have before commits wait for it to start over: 56 MiB. It is
-/// looked at every [`REST`], and grows while the last stretch is made short; 64 MiB is what it is not to exceed.
-pub(crate) const LOG_FRAMES_MAX: i64 = 14_336;
+/// How long the log may be before commits wait for it to start over: 56 MiB. It is looked at every [`REST`], and grows
+/// while the last stretch is made short; 64 MiB is what it is not to exceed.
+pub(crate) const LOG_BYTES_MAX: i64 = 56 << 20;
+/// What a frame of the log has before its page.
+const FRAME_HEADER_BYTES: i64 = 24;
 
 /// The background task. It ends when this is dropped.
 #[derive(Debug)]
@@ -86,6 +88,11 @@ impl Checkpointer {
             drop(task.await);
         }
     }
+}
+
+/// How many frames there are in a log of so many bytes.
+pub(crate) const fn frames(log_bytes: i64, page_bytes: i64) -> i64 {
+    log_bytes / (FRAME_HEADER_BYTES + page_bytes)
 }
 
 /// What a checkpoint says about the log.

@@ -10,8 +10,9 @@ use sqlx::sqlite::{
 use std::path::Path;
 use std::time::Duration;
 
-/// The bytes of a page. SQLite's own default; larger ones change nothing that matters (measured).
-pub(crate) const PAGE_BYTES: u32 = 4_096;
+/// The bytes of a page of a new database; one of an earlier version keeps its 4,096. A commit writes every page that it
+/// touches, three for each tenant at the least: docs/decisions/0078-smaller-pages.md.
+const PAGE_BYTES: u32 = 2_048;
 /// The writer's page cache: 8 MiB in units of −1 KiB. The tails of all tables fit many times. SQLite walks over its whole
 /// hash table at every commit, which with 64 MiB was a fifth of the writer's time (measured).
 const WRITER_CACHE: &str = "-8192";

@@ -127,7 +127,7 @@ impl SqliteStore {
         let database = open::path_of(url)?;
         let claim = Claim::take(&database)?;
         open::check_log(&database)?;
-        let connection = open::migrated(&database, bounds.log_frames_max).await?;
+        let (connection, log_frames_max) = open::migrated(&database, bounds.log_bytes_max).await?;
         let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
             database: database.clone(),
             source: source.into(),
@@ -147,12 +147,8 @@ impl SqliteStore {
             errands,
         };
         let readers = connect::readers(&database);
-        let checkpointer = Checkpointer::start(
-            &database,
-            Arc::clone(&file),
-            errander.clone(),
-            bounds.log_frames_max,
-        );
+        let checkpointer =
+            Checkpointer::start(&database, Arc::clone(&file), errander.clone(), log_frames_max);
         let committed = checkpointer.committed();
         let upkeep = Upkeep::start(errander, readers.clone(), upkeep_due, Arc::clone(&committed));
         Ok(Self {
@@ -182,8 +178,8 @@ impl SqliteStore {
 /// What must not grow beyond. Tests lower it.
 #[derive(Debug, Clone, Copy)]
 struct Bounds {
-    /// Frames of the write-ahead log.
-    log_frames_max: i64,
+    /// Bytes of the write-ahead log.
+    log_bytes_max: i64,
     /// Requests that are in no run.
     recent_requests_max: usize,
     /// How often the requests of a run were merged before its filter is not in memory any more.
@@ -193,7 +189,7 @@ struct Bounds {
 impl Default for Bounds {
     fn default() -> Self {
         Self {
-            log_frames_max: checkpoint::LOG_FRAMES_MAX,
+            log_bytes_max: checkpoint::LOG_BYTES_MAX,
             recent_requests_max: requests::RECENT_MAX,
             files_from_level: requests::FILES_FROM_LEVEL,
         }

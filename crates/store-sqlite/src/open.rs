@@ -2,6 +2,7 @@
 //!
 //! Everything that can be wrong is said in words that name the file and what to do. Nothing is repaired.
 
+use crate::checkpoint;
 use crate::connect;
 use crate::file;
 use crate::requests;
@@ -9,7 +10,7 @@ use crate::tree::{self, TreeError};
 use sqlx::error::DatabaseError;
 use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::{AssertSqlSafe, Connection, SqliteConnection, SqlitePool};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -248,9 +249,12 @@ fn failed(database: &Path, source: sqlx::Error) -> OpenError {
 }
 
 /// Opens the file for writing, making it if it is not there, and brings its schema up to date. The write-ahead log is
-/// moved whenever it has so many frames: each row of a large database may have to be rewritten, and nobody else is
-/// there to move it yet.
-pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<SqliteConnection, OpenError> {
+/// moved whenever it has so many bytes: each row of a large database may have to be rewritten, and nobody else is
+/// there to move it yet. Returns also how many frames so many bytes are.
+pub(crate) async fn migrated(
+    database: &Path,
+    log_bytes_max: i64,
+) -> Result<(SqliteConnection, i64), OpenError> {
     let failed = |source| failed(database, source);
     let mut connection = SqliteConnection::connect_with(&connect::plain(database))
         .await
@@ -263,9 +267,13 @@ pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<Sql
     connection.close().await.map_err(failed)?;
     // Only now, because these options change the file (WAL). A pool of one and not the connection itself, because the
     // future of migrating a connection is not `Send`.
-    let one = SqlitePoolOptions::new().max_connections(1);
-    let options = connect::aside(database).pragma("wal_autocheckpoint", log_frames_max.to_string());
-    let one = one.connect_with(options).await.map_err(failed)?;
+    // It stays the same connection, however long that takes: the bound of the log is set on it once.
+    let one = SqlitePoolOptions::new()
+        .max_connections(1)
+        .idle_timeout(None)
+        .max_lifetime(None);
+    let one = one.connect_with(connect::aside(database)).await.map_err(failed)?;
+    let log_frames_max = bound_log(&one, log_bytes_max).await.map_err(failed)?;
     MIGRATIONS
         .run(&one)
         .await
@@ -284,7 +292,16 @@ pub(crate) async fn migrated(database: &Path, log_frames_max: i64) -> Result<Sql
     // From now on the checkpointer moves it.
     let alone = sqlx::query("PRAGMA wal_autocheckpoint = 0");
     alone.execute(&mut connection).await.map_err(failed)?;
-    Ok(connection)
+    Ok((connection, log_frames_max))
+}
+
+/// Has the log moved whenever it has so many bytes. Returns how many frames these are.
+async fn bound_log(one: &SqlitePool, log_bytes_max: i64) -> Result<i64, sqlx::Error> {
+    let page_bytes = sqlx::query_scalar("PRAGMA page_size").fetch_one(one).await?;
+    let frames = checkpoint::frames(log_bytes_max, page_bytes);
+    let bound = AssertSqlSafe(format!("PRAGMA wal_autocheckpoint = {frames}"));
+    sqlx::query(bound).execute(one).await?;
+    Ok(frames)
 }
 
 /// Whether the file is one of ours, or about to become one: empty, or left by a first start that died before the first

@@ -3,8 +3,7 @@
 use crate::decode::Place;
 use crate::packed::{self, RowValues};
 use crate::{
-    SqliteStore, bounded, connect, ending, entry, in_room, journal, recorded, runs, search, unavailable,
-    weighed,
+    SqliteStore, bounded, ending, entry, in_room, journal, recorded, runs, search, unavailable, weighed,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -465,10 +464,11 @@ impl SqliteStore {
 
     /// What the pages hold. The write-ahead log is not counted: it is bounded and comes back into the pages.
     async fn read_size(&self) -> Result<u64, StoreError> {
-        let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+        let size = "SELECT page_count * page_size FROM pragma_page_count, pragma_page_size";
+        let bytes: i64 = sqlx::query_scalar(size)
             .fetch_one(&self.readers)
             .await
             .map_err(unavailable)?;
-        Ok(u64::try_from(pages).unwrap_or(0) * u64::from(connect::PAGE_BYTES))
+        Ok(u64::try_from(bytes).unwrap_or(0))
     }
 }

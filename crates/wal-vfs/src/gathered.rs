@@ -8,8 +8,8 @@
 const FRAME_HEADER_BYTES: usize = 24;
 /// Where a frame's header says how many pages the database has after the transaction that ends with it. 0 says that none does.
 const PAGES_AFTER: std::ops::Range<usize> = 4..8;
-/// The longest piece, in bytes: 31 frames with pages of 4 KiB. SQLite's VFS for Unix writes no more at once, and longer
-/// ones would save next to nothing.
+/// The longest piece, in bytes: 63 frames with pages of 2 KiB, 31 with pages of 4 KiB. SQLite's VFS for Unix writes no
+/// more at once, and longer ones would save next to nothing.
 const PIECE_MAX: usize = 0x1_ffff;
 
 /// Where pieces are written: the bytes, and where they begin.

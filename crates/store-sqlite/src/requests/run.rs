@@ -8,7 +8,7 @@ use super::filter::{Filter, FilterBuilder};
 use std::io;
 use std::ops::Range;
 
-/// Slots a page: what fits into a page of SQLite with its row around it.
+/// Slots a page: what fits into a page of SQLite of 4 KiB, or two of 2 KiB, with its row around it.
 pub(crate) const PAGE_SLOTS: usize = 250;
 /// The bytes of a slot: key and entry, the highest byte first.
 const SLOT_BYTES: usize = 16;

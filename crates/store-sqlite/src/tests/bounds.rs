@@ -9,8 +9,8 @@ use store::{Batch, Records, Store};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-/// Frames that the log may have in these tests: 2 MiB.
-const FRAMES_MAX: i64 = 512;
+/// Bytes that the log may have in these tests: 2 MiB.
+const BYTES_MAX: i64 = 2 << 20;
 
 /// How long something is waited for that comes soon, unless the disk stands still.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -22,7 +22,7 @@ const MEGABYTES_EACH: usize = 25;
 
 fn bounds() -> Bounds {
     Bounds {
-        log_frames_max: FRAMES_MAX,
+        log_bytes_max: BYTES_MAX,
         ..Bounds::default()
     }
 }

@@ -3,6 +3,7 @@
 use super::{Folder, head, write, write_three};
 use crate::OpenError;
 use crate::file::log_path;
+use crate::open;
 use crate::writer::Writer;
 use sqlx::migrate::Migrate;
 use sqlx::{Connection, Row, SqliteConnection};
@@ -37,7 +38,7 @@ async fn the_writer_syncs_every_commit_and_never_checkpoints() {
         ("PRAGMA journal_mode", "wal"),
         ("PRAGMA wal_autocheckpoint", "0"),
         ("PRAGMA foreign_keys", "0"),
-        ("PRAGMA page_size", "4096"),
+        ("PRAGMA page_size", "2048"),
         ("PRAGMA journal_size_limit", "67108864"),
         ("PRAGMA busy_timeout", "500"),
     ] {
@@ -59,6 +60,42 @@ async fn a_writer_that_had_to_be_opened_anew_syncs_too() {
     assert_eq!(pragma_of_commits(&writer, "PRAGMA synchronous"), "2");
     let aside = pragma(writer.ready().await.unwrap(), "PRAGMA synchronous").await;
     assert_eq!(aside, "2");
+}
+
+#[tokio::test]
+async fn a_database_with_pages_of_an_earlier_version_keeps_them() {
+    let folder = Folder::new();
+    let mut chain = Chain::new(1);
+    let store = folder.open().await;
+    write_three(&store, &mut chain).await;
+    store.close().await;
+    let mut stranger = folder.stranger().await;
+    for change in [
+        "PRAGMA journal_mode = DELETE",
+        "PRAGMA page_size = 4096",
+        "VACUUM",
+    ] {
+        sqlx::query(change).execute(&mut stranger).await.unwrap();
+    }
+    stranger.close().await.unwrap();
+    let store = folder.open().await;
+    write_three(&store, &mut chain).await;
+    assert_eq!(head(&store).await, chain.head());
+    let mut writer = store.writer.lock().await;
+    assert_eq!(
+        pragma(writer.ready().await.unwrap(), "PRAGMA page_size").await,
+        "4096"
+    );
+    drop(writer);
+    let bytes = store.size_bytes().await.unwrap();
+    store.close().await;
+    assert_eq!(std::fs::metadata(folder.path()).unwrap().len(), bytes);
+    // A frame is a page and 24 bytes.
+    for (database, frame_bytes) in [(&folder, 4_096 + 24), (&Folder::new(), 2_048 + 24)] {
+        let (connection, frames) = open::migrated(&database.path(), 100 * frame_bytes).await.unwrap();
+        assert_eq!(frames, 100);
+        connection.close().await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -155,7 +155,7 @@ async fn the_log_stays_bounded_while_a_large_ledger_is_completed() {
     store.close().await;
     forget_the_tree(&folder, "SELECT 1").await;
     let bounds = Bounds {
-        log_frames_max: 512,
+        log_bytes_max: 2 << 20,
         ..Bounds::default()
     };
     let store = SqliteStore::open_bounded(&folder.url(), bounds).await.unwrap();
