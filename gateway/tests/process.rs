@@ -237,11 +237,19 @@ fn a_start_that_cannot_listen_ends_no_signing_key() {
 /// An earlier version would refuse a database that was brought up to date, and the next start would take a key that it
 /// finds for one that has signed.
 #[test]
-fn a_start_whose_policies_are_not_valid_makes_nothing() {
+fn a_start_whose_policies_cannot_be_used_makes_nothing() {
     let place = Place::on_file();
-    std::fs::write(place.path().join("base.cedar"), "permit(").unwrap();
-    let message = place.fails(&mut place.command(&["--policies", "base.cedar"]));
-    assert!(message.contains("base.cedar"), "{message}");
+    for (policies, problem) in [
+        ("permit(", "base.cedar"),
+        (
+            "@id(\"all\") permit (principal, action, resource);",
+            "the policies in `base.cedar` do not hold",
+        ),
+    ] {
+        std::fs::write(place.path().join("base.cedar"), policies).unwrap();
+        let message = place.fails(&mut place.command(&["--policies", "base.cedar"]));
+        assert!(message.contains(problem), "{message}");
+    }
     let made = std::fs::read_dir(place.path()).unwrap();
     let made = made.map(|file| file.unwrap().file_name().into_string().unwrap());
     let mut made: Vec<_> = made.collect();
