@@ -124,9 +124,12 @@ impl ReservedAddress {
             Address::Tcp(address) => bind(*address)
                 .map(|socket| Self::Tcp(*address, socket))
                 .map_err(Into::into),
-            Address::Unix(path) => {
-                lock(path).and_then(|lock| check_free(path).map(|()| Self::Unix(path.clone(), lock)))
-            }
+            Address::Unix(path) => lock(path).and_then(|lock| {
+                check_free(path)?;
+                // Only by making it is found out whether it can be made.
+                remove(&make_folder(path)?);
+                Ok(Self::Unix(path.clone(), lock))
+            }),
         };
         taken.with_context(|| format!("cannot listen on {address}"))
     }
@@ -154,10 +157,19 @@ fn overlap(one: &Address, other: &Address) -> bool {
         (Address::Unix(one), Address::Unix(other)) => one == other,
         (Address::Tcp(one), Address::Tcp(other)) => {
             let is_one_port = one.port() != 0 && one.port() == other.port();
+            let is_one_link = scope(one) == scope(other);
             let (one, other) = (one.ip().to_canonical(), other.ip().to_canonical());
-            is_one_port && (one == other || covers(one, other) || covers(other, one))
+            is_one_port && (one == other && is_one_link || covers(one, other) || covers(other, one))
         }
         _ => false,
+    }
+}
+
+/// The interface that an address is of, where it is the same on several (RFC 4007 section 6).
+const fn scope(address: &SocketAddr) -> u32 {
+    match address {
+        SocketAddr::V4(_) => 0,
+        SocketAddr::V6(address) => address.scope_id(),
     }
 }
 
@@ -259,10 +271,7 @@ impl Drop for SocketFile {
 /// Opens a socket in its place. One that a program has left there which was killed is replaced; anything else is not.
 fn open_socket(path: &Path, lock: File, mode: u32) -> anyhow::Result<(UnixListener, SocketFile)> {
     check_free(path)?;
-    // The lock is of this path, so nobody else opens a socket in this folder.
-    let folder = beside(path, FOLDER_SUFFIX);
-    remove(&folder);
-    DirBuilder::new().mode(PRIVATE).create(&folder)?;
+    let folder = make_folder(path)?;
     let opened = open_in(&folder, path, mode);
     remove(&folder);
     let listener = opened?;
@@ -296,8 +305,20 @@ fn open_in(folder: &Path, path: &Path, mode: u32) -> io::Result<UnixListener> {
 /// Removes the folder that a socket is opened in, also one that a killed process has left. A folder with anything else
 /// in it is not one, and stays.
 fn remove(folder: &Path) {
-    drop(fs::remove_file(folder.join(INSIDE)));
-    drop(fs::remove_dir(folder));
+    // Nothing is removed where a link leads.
+    if fs::symlink_metadata(folder).is_ok_and(|found| found.is_dir()) {
+        drop(fs::remove_file(folder.join(INSIDE)));
+        drop(fs::remove_dir(folder));
+    }
+}
+
+/// Makes the folder that a socket is opened in. The lock is of this path, so nobody else opens a socket in it.
+fn make_folder(path: &Path) -> anyhow::Result<PathBuf> {
+    let folder = beside(path, FOLDER_SUFFIX);
+    remove(&folder);
+    let made = DirBuilder::new().mode(PRIVATE).create(&folder);
+    made.with_context(|| format!("cannot make the folder `{}`", folder.display()))?;
+    Ok(folder)
 }
 
 fn lock(path: &Path) -> anyhow::Result<File> {
@@ -389,6 +410,9 @@ mod tests {
         assert_eq!(refused.root_cause().to_string(), "another gateway listens there");
         let _listener = listen(reserved);
         UnixStream::connect(&path).unwrap();
+        let in_the_way = folder.path().join("d.sock");
+        fs::write(beside(&in_the_way, FOLDER_SUFFIX), "").unwrap();
+        assert!(ReservedAddress::take(&Address::Unix(in_the_way)).is_err());
     }
 
     #[test]
@@ -400,6 +424,7 @@ mod tests {
             ("[::]:8080", "0.0.0.0:8080", takes_ipv4()),
             ("127.0.0.1:8080", "[::]:8080", takes_ipv4()),
             ("[::1]:8080", "0.0.0.0:8080", false),
+            ("[fe80::1%2]:8080", "[fe80::1%3]:8080", false),
             ("[::ffff:127.0.0.1]:8080", "127.0.0.1:8080", true),
             ("127.0.0.1:8080", "127.0.0.1:8081", false),
             ("127.0.0.1:8080", "[::1]:8080", false),
