@@ -56,7 +56,7 @@ struct Progress {
     next: u64,
     /// The hash of the entry before, if that was read.
     before: Option<Digest>,
-    /// Where the ledger ended in the last look.
+    /// Where the ledger ended in the last look, or behind that what was read of it.
     head: Option<Head>,
     /// What the clock showed in the last look, which has decided by it what is too old; none if there was none.
     looked_at: Option<Timestamp>,
@@ -115,6 +115,16 @@ impl Progress {
     fn ends_otherwise(&self, head: Head) -> bool {
         let known = self.head;
         known.is_some_and(|known| known.seq == head.seq && known != head)
+    }
+
+    /// Takes note of an entry that was read. It may have been recorded after it was looked where the ledger ends.
+    fn has_read(&mut self, entry: &StoredEntry) {
+        let (seq, hash) = (entry.seq, entry.hash);
+        (self.next, self.before) = (seq + 1, Some(hash));
+        if self.head.is_some_and(|head| head.seq < seq) {
+            self.head = Some(Head { seq, hash });
+        }
+        self.read += 1;
     }
 
     /// Begins at this entry of a ledger that ends here.
@@ -281,8 +291,7 @@ impl Gateway {
                 let (seq, at) = (entry.seq, entry.at);
                 let seen = Seen { seq, at, read_at };
                 progress.watch.see(seen, &entry.kind, &entry.body);
-                (progress.next, progress.before) = (entry.seq + 1, Some(entry.hash));
-                progress.read += 1;
+                progress.has_read(entry);
             }
         }
         progress.watch.forget(now);
@@ -563,6 +572,15 @@ mod tests {
         progress.head = Some(end(8, b"read"));
         assert!(!progress.ends_otherwise(end(8, b"read")) && !progress.ends_otherwise(end(9, b"another")));
         assert!(progress.ends_otherwise(end(8, b"another")));
+        progress.has_read(&entry(8, b"before"));
+        assert!(
+            !progress.ends_otherwise(end(8, b"read")),
+            "it is not behind the end"
+        );
+        // Recorded while it looked.
+        progress.has_read(&entry(9, b"read"));
+        assert!(!progress.ends_otherwise(end(9, &[1])));
+        assert!(progress.ends_otherwise(end(9, b"another")));
     }
 
     #[test]
