@@ -74,7 +74,7 @@ pub(super) fn check_set(headers: &HeaderMap, directory: &Directory) -> Result<()
     there.check(headers)
 }
 
-/// Refuses every condition: a POST makes what is not there, and looks at nothing that somebody has seen.
+/// Refuses conditions by entity tags: a POST makes what is not there, and looks at nothing that somebody has seen.
 pub(super) fn check_none(headers: &HeaderMap) -> Result<(), Refusal> {
     let conditions = [
         (header::IF_MATCH, "If-Match"),
