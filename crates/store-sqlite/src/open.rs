@@ -176,7 +176,7 @@ pub(crate) fn path_of(url: &str) -> Result<PathBuf, OpenError> {
 
 fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     if let Ok(existing) = path.canonicalize() {
-        return with_one_name(existing);
+        return with_one_name(existing, is_mount);
     }
     if path.is_symlink() {
         return Err(OpenError::DanglingLink {
@@ -198,7 +198,9 @@ fn resolve(path: &Path) -> Result<PathBuf, OpenError> {
     Ok(folder.join(name))
 }
 
-fn with_one_name(database: PathBuf) -> Result<PathBuf, OpenError> {
+/// Refuses a file of which others may have another log: one with several names, and one where `is_mount` says that it is
+/// mounted by itself.
+fn with_one_name(database: PathBuf, is_mount: fn(&Path) -> bool) -> Result<PathBuf, OpenError> {
     match database.metadata().map(|metadata| metadata.nlink()) {
         Ok(names @ 2..) => Err(OpenError::HardLinks { database, names }),
         Ok(_) if is_mount(&database) => Err(OpenError::MountedAlone { database }),
@@ -444,6 +446,14 @@ mod tests {
         drop(file);
         let _folder = Mounted::over(&folders[0], &folders[1]).unwrap();
         assert_eq!(path_of(&url).unwrap(), in_container.canonicalize().unwrap());
+    }
+
+    #[test]
+    fn a_file_of_which_the_system_says_that_it_is_mounted_is_refused() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let refused = with_one_name(file.path().to_owned(), |_| true).unwrap_err();
+        assert!(matches!(refused, OpenError::MountedAlone { .. }), "{refused}");
+        with_one_name(file.path().to_owned(), |_| false).unwrap();
     }
 
     #[test]
