@@ -30,6 +30,28 @@ const ASKS: u64 = 100;
 /// How long the index may take on a machine that does much else.
 const PATIENCE: Duration = Duration::from_mins(3);
 
+/// What stays when a gateway ends and another one starts in its place.
+struct Restarts {
+    home: Arc<Home>,
+    operator: Secret,
+    clock: Arc<ManualClock>,
+}
+
+impl Restarts {
+    async fn new() -> Self {
+        Self {
+            home: Arc::new(Home::new().await),
+            operator: Secret::mint(SecretKind::ApiKey, &SystemEntropy),
+            clock: Arc::new(ManualClock::at(BEGINNING)),
+        }
+    }
+
+    async fn start(&self) -> World {
+        let (home, clock) = (Arc::clone(&self.home), Arc::clone(&self.clock));
+        World::join(home, &self.operator, clock, Options::default()).await
+    }
+}
+
 /// The decision number `n`: each fact has its own rhythm.
 fn ask(n: u64) -> Value {
     let action = ["get_file", "create_issue", "merge_pull_request"][usize::try_from(n % 3).unwrap()];
@@ -406,17 +428,8 @@ async fn an_index_is_there_after_a_restart_and_made_again_when_it_is_damaged() {
     if home::is_postgres() {
         return; // There it is tables, whose damage the server sees to.
     }
-    let home = Arc::new(Home::new().await);
-    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
-    let clock = Arc::new(ManualClock::at(BEGINNING));
-    let start = || {
-        World::join(
-            Arc::clone(&home),
-            &operator,
-            Arc::clone(&clock),
-            Options::default(),
-        )
-    };
+    let restarts = Restarts::new().await;
+    let (home, start) = (&restarts.home, || restarts.start());
     let world = start().await;
     let tenancy = world.tenancy("acme").await;
     record(&world, &tenancy, 0, BLOCK + 100).await;
@@ -449,17 +462,8 @@ async fn what_was_erased_and_came_back_with_a_backup_is_found_again() {
     if home::is_postgres() {
         return; // There the index is a part of the database, and comes back with it.
     }
-    let home = Arc::new(Home::new().await);
-    let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
-    let clock = Arc::new(ManualClock::at(BEGINNING));
-    let start = || {
-        World::join(
-            Arc::clone(&home),
-            &operator,
-            Arc::clone(&clock),
-            Options::default(),
-        )
-    };
+    let restarts = Restarts::new().await;
+    let (home, start) = (&restarts.home, || restarts.start());
     let world = start().await;
     let tenancy = world.tenancy("acme").await;
     record(&world, &tenancy, 0, BLOCK + 100).await;
