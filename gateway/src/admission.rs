@@ -68,9 +68,10 @@ impl Admission {
         })
     }
 
-    /// Whether there is a place for this tenant now. It takes none.
-    pub fn has_place(&self, tenant: TenantId) -> bool {
-        lock(&self.room).look(tenant)
+    /// Refuses an ask of this tenant if there is no place for it now, and returns whether it did. It takes no place. A
+    /// refusal is counted, and many of them make a flood, so whoever gets `true` does refuse.
+    pub fn refuse_if_full(&self, tenant: TenantId) -> bool {
+        lock(&self.room).refuse_if_full(tenant)
     }
 
     /// A place for an ask of which nobody knows yet whose it is, if there is one. It costs next to nothing while there

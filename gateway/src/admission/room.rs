@@ -163,26 +163,25 @@ impl Room {
     /// Takes a place, if there is one for this tenant, while commits take so long.
     pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
         self.window.commit = Some(self.window.commit.map_or(commit, |least| least.min(commit)));
-        let has_place = self.look(tenant);
-        if has_place {
-            let of_tenant = self.tenants.entry(tenant).or_default();
-            *of_tenant += 1;
-            self.taken += 1;
-            self.window.let_in += 1;
-            if let Some(asks) = self.window.asks.get_mut(&tenant) {
-                asks.let_in += 1;
-            }
+        if self.refuse_if_full(tenant) {
+            return false;
         }
-        has_place
+        *self.tenants.entry(tenant).or_default() += 1;
+        self.taken += 1;
+        self.window.let_in += 1;
+        if let Some(asks) = self.window.asks.get_mut(&tenant) {
+            asks.let_in += 1;
+        }
+        true
     }
 
-    /// Whether there is a place for this tenant. Who finds none is refused, and counted.
-    pub(super) fn look(&mut self, tenant: TenantId) -> bool {
-        let has_place = self.has_place(tenant);
-        if !has_place {
+    /// Refuses this tenant, which is counted, if there is no place for it. Returns whether it did.
+    pub(super) fn refuse_if_full(&mut self, tenant: TenantId) -> bool {
+        let is_refused = !self.has_place(tenant);
+        if is_refused {
             self.window.asks.entry(tenant).or_default().refused += 1;
         }
-        has_place
+        is_refused
     }
 
     /// Whether this tenant floods the gateway, as far as the last window tells.

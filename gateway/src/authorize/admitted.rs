@@ -56,7 +56,7 @@ impl Admitted {
             Received::Whole(early) => (request, early),
             Received::HeadOnly => {
                 check(gateway, caller.tenant, deadline)?;
-                if !gateway.admission.has_place(caller.tenant) {
+                if gateway.admission.refuse_if_full(caller.tenant) {
                     return Err(Refusal::overloaded());
                 }
                 let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
