@@ -6,7 +6,7 @@
 //! beginning of that request on.
 //!
 //! - `plain`: which requests are plainly asks;
-//! - `turns`: in which order connections are read that are refused again and again;
+//! - `read_turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else;
 //! - `rest`: what is left there of a body when its request is answered;
