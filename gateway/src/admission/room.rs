@@ -18,37 +18,37 @@ use std::time::{Duration, Instant};
 /// How long asks may take, on average, before places are taken away. The slowest take about twice the average. The
 /// places that this leaves are enough to fill commits. With more, what a flood has in the gateway is in no cache, and
 /// whoever comes beside it waits behind more of it.
-const TARGET: Duration = Duration::from_millis(12);
+const ASK_TIME_TARGET: Duration = Duration::from_millis(12);
 /// How long asks of everybody else may take, on average, before places are taken from the greedy. The cores have a rest
 /// now and then if it is kept.
-const TARGET_BESIDE: Duration = Duration::from_millis(4);
+const ASK_TIME_TARGET_BESIDE_GREEDY: Duration = Duration::from_millis(4);
 /// How many commits they may take, where those take longer than that: each ask waits for half of the one before its
 /// own, and for its own. With fewer places, a slow disk would do less and be no faster.
-const TARGET_COMMITS: u32 = 2;
+const ASK_TIME_TARGET_COMMITS: u32 = 2;
 /// Over which time the average is taken: some commits, on a slow disk too.
 const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
-const TELLING: u32 = 32;
+const WINDOW_ASKS_MIN: u32 = 32;
 /// How many asks that find no place in a window are many. Who keeps to its part is refused a few when they come in a burst.
-const REFUSED_MANY: usize = 32;
+const WINDOW_REFUSALS_MIN: usize = 32;
 /// How long what was seen is believed.
-const BELIEVED: Duration = Duration::from_millis(250);
-/// Which part of the places there are goes at the end of a window in which asks took long: one in so many.
-const GOES: usize = 8;
-/// Which part comes back at the end of any other.
-const COMES: usize = 16;
-/// Which part of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill every
-/// commit, and with fewer less would be answered.
-const STAYS: usize = 8;
-/// Which part of all places is always there for the greedy, who share it: 64 of 2,048.
-const STAYS_BESIDE: usize = 32;
+const USUAL_VALID_FOR: Duration = Duration::from_millis(250);
+/// One in so many of the places there are goes at the end of a window in which asks took long.
+const SHRINK_DIVISOR: usize = 8;
+/// One in so many comes back at the end of any other.
+const GROW_DIVISOR: usize = 16;
+/// One in so many of all places is always there: 256 of 2,048, of which one tenant may have 128. So many callers fill
+/// every commit, and with fewer less would be answered.
+const LIMIT_MIN_DIVISOR: usize = 8;
+/// One in so many of all places is always there for the greedy, who share it: 64 of 2,048.
+const GREEDY_LIMIT_MIN_DIVISOR: usize = 32;
 /// Each of the greedy may have so many, however many tenants there are.
-const FEWEST: usize = 4;
+const GREEDY_PLACES_MIN: usize = 4;
 /// How many times an equal share of what is let in is much more than that. Bursts are less.
-const MUCH_MORE: usize = 2;
+const GREEDY_SHARES_MIN: usize = 2;
 /// How many times an equal part of the places a tenant has for sure. What it asks comes in bursts: with no more than an
 /// equal part it would be refused although it asks for less.
-const EQUAL_PARTS: usize = 2;
+const SURE_PARTS_MAX: usize = 2;
 
 /// The places, and who has them.
 pub(super) struct Room {
@@ -57,12 +57,12 @@ pub(super) struct Room {
     tenants: HashMap<TenantId, usize>,
     /// How many there may be now, and at most.
     limit: usize,
-    most: usize,
+    limit_max: usize,
     /// Of how many the greedy have an equal part.
-    limit_beside: usize,
+    greedy_limit: usize,
     /// How long commits took when they took least, in the last window in which anybody came: that is what the disk
     /// needs, and not what the cores do besides.
-    commit: Duration,
+    commit_min: Duration,
     window: Window,
     /// Tenants that flooded the gateway in the last window.
     floods: HashSet<TenantId>,
@@ -83,7 +83,7 @@ struct Window {
     /// The tenants whose last place was given back by an ask that somebody has looked at.
     gone: HashSet<TenantId>,
     /// How long commits took when they took least. None before anybody has come.
-    commit: Option<Duration>,
+    commit_min: Option<Duration>,
     /// The asks of each tenant since one of them found no place. Who has none of those is not here.
     asks: HashMap<TenantId, Asks>,
 }
@@ -102,8 +102,8 @@ impl Answered {
     }
 
     /// How long they took on average, if they are so many.
-    fn average_of(&self, telling: u32) -> Option<Duration> {
-        (self.count >= telling).then(|| self.took / self.count)
+    fn average_of(&self, count_min: u32) -> Option<Duration> {
+        (self.count >= count_min).then(|| self.took / self.count)
     }
 }
 
@@ -120,13 +120,13 @@ impl Asks {
     /// refused more, and this one would never leave it
     /// (`docs/decisions/0062-who-floods-is-refused-more-than-it-gets.md`).
     const fn are_a_flood(&self) -> bool {
-        self.refused >= REFUSED_MANY && self.refused >= self.let_in
+        self.refused >= WINDOW_REFUSALS_MIN && self.refused >= self.let_in
     }
 
     /// Whether many were refused, and all of them are much more than a share. Who is refused although it keeps to its
     /// share is not kept at it.
     const fn are_greedy(&self, share: usize) -> bool {
-        self.refused >= REFUSED_MANY && self.let_in + self.refused >= MUCH_MORE * share
+        self.refused >= WINDOW_REFUSALS_MIN && self.let_in + self.refused >= GREEDY_SHARES_MIN * share
     }
 }
 
@@ -138,21 +138,21 @@ impl Window {
             others: Answered::default(),
             let_in: 0,
             gone: HashSet::new(),
-            commit: None,
+            commit_min: None,
             asks: HashMap::new(),
         }
     }
 }
 
 impl Room {
-    pub(super) fn new(most: usize, now: Instant) -> Self {
+    pub(super) fn new(places_max: usize, now: Instant) -> Self {
         Self {
             taken: 0,
             tenants: HashMap::new(),
-            limit: most,
-            most,
-            limit_beside: most,
-            commit: Duration::ZERO,
+            limit: places_max,
+            limit_max: places_max,
+            greedy_limit: places_max,
+            commit_min: Duration::ZERO,
             window: Window::new(now),
             floods: HashSet::new(),
             greedy: HashSet::new(),
@@ -162,7 +162,7 @@ impl Room {
 
     /// Takes a place, if there is one for this tenant, while commits take so long.
     pub(super) fn enter(&mut self, tenant: TenantId, commit: Duration) -> bool {
-        self.window.commit = Some(self.window.commit.map_or(commit, |least| least.min(commit)));
+        self.window.commit_min = Some(self.window.commit_min.map_or(commit, |least| least.min(commit)));
         if self.refuse_if_full(tenant) {
             return false;
         }
@@ -201,16 +201,16 @@ impl Room {
         // Who has none is one more.
         let tenants = self.tenants.len() + usize::from(of_tenant == 0);
         if self.greedy.contains(&tenant) {
-            return of_tenant < self.left() && of_tenant < self.part_beside(tenants);
+            return of_tenant < self.left() && of_tenant < self.greedy_part(tenants);
         }
-        let sure = self.limit * tenants.min(EQUAL_PARTS) / parts(tenants);
-        of_tenant < self.left() || of_tenant < sure && of_tenant < self.most - self.taken
+        let sure = self.limit * tenants.min(SURE_PARTS_MAX) / parts(tenants);
+        of_tenant < self.left() || of_tenant < sure && of_tenant < self.limit_max - self.taken
     }
 
     /// How many places who is greedy may have.
-    fn part_beside(&self, tenants: usize) -> usize {
-        let part = self.limit.min(self.limit_beside) / parts(tenants);
-        part.max(FEWEST)
+    fn greedy_part(&self, tenants: usize) -> usize {
+        let part = self.limit.min(self.greedy_limit) / parts(tenants);
+        part.max(GREEDY_PLACES_MIN)
     }
 
     const fn left(&self) -> usize {
@@ -262,7 +262,7 @@ impl Room {
     /// How long asks take, if it was seen lately.
     pub(super) fn usual(&self, now: Instant) -> Option<Duration> {
         let (took, at) = self.usual?;
-        (now.duration_since(at) < BELIEVED).then_some(took)
+        (now.duration_since(at) < USUAL_VALID_FOR).then_some(took)
     }
 
     pub(super) const fn taken(&self) -> usize {
@@ -275,8 +275,8 @@ impl Room {
 
     fn end_window(&mut self, now: Instant) {
         let ended = std::mem::replace(&mut self.window, Window::new(now));
-        self.commit = ended.commit.unwrap_or(self.commit);
-        let took = ended.all.average_of(TELLING);
+        self.commit_min = ended.commit_min.unwrap_or(self.commit_min);
+        let took = ended.all.average_of(WINDOW_ASKS_MIN);
         self.move_limits(took, ended.others.average_of(1));
         self.usual = took.map(|took| (took, now));
         let share = ended.let_in / self.tenants_of(&ended).max(1);
@@ -291,13 +291,15 @@ impl Room {
     /// Takes places away or brings some back, after a window in which asks took so long: all of them, and those of
     /// tenants that are not greedy.
     fn move_limits(&mut self, took: Option<Duration>, took_others: Option<Duration>) {
-        let commits = TARGET_COMMITS * self.commit;
-        let is_long = took.is_some_and(|took| took > TARGET.max(commits));
-        self.limit = moved(self.limit, is_long, self.most.div_ceil(STAYS), self.most);
-        let is_long = took_others.is_some_and(|took| took > TARGET_BESIDE.max(commits));
-        let beside = self.limit_beside.min(self.limit);
-        let goes = is_long && !self.greedy.is_empty();
-        self.limit_beside = moved(beside, goes, self.most.div_ceil(STAYS_BESIDE), self.most);
+        let commits = ASK_TIME_TARGET_COMMITS * self.commit_min;
+        let is_long = took.is_some_and(|took| took > ASK_TIME_TARGET.max(commits));
+        let limit_min = self.limit_max.div_ceil(LIMIT_MIN_DIVISOR);
+        self.limit = moved(self.limit, is_long, limit_min, self.limit_max);
+        let is_long = took_others.is_some_and(|took| took > ASK_TIME_TARGET_BESIDE_GREEDY.max(commits));
+        let is_taken_away = is_long && !self.greedy.is_empty();
+        let greedy_limit = self.greedy_limit.min(self.limit);
+        let greedy_limit_min = self.limit_max.div_ceil(GREEDY_LIMIT_MIN_DIVISOR);
+        self.greedy_limit = moved(greedy_limit, is_taken_away, greedy_limit_min, self.limit_max);
     }
 
     /// How many tenants had places in a window that has just ended, but for those whose last ask nobody has looked at.
@@ -318,9 +320,9 @@ const fn parts(tenants: usize) -> usize {
 /// A limit at the end of a window in which asks took too long, or not.
 fn moved(limit: usize, is_long: bool, least: usize, most: usize) -> usize {
     if is_long {
-        (limit - limit.div_ceil(GOES)).max(least)
+        (limit - limit.div_ceil(SHRINK_DIVISOR)).max(least)
     } else {
-        (limit + limit.div_ceil(COMES)).min(most)
+        (limit + limit.div_ceil(GROW_DIVISOR)).min(most)
     }
 }
 
@@ -342,8 +344,8 @@ mod tests {
     /// So many windows in which asks take so long.
     fn windows(room: &mut Room, now: &mut Instant, count: u32, took: Duration) {
         for _ in 0..count {
-            for ask in 1..=TELLING {
-                if ask == TELLING {
+            for ask in 1..=WINDOW_ASKS_MIN {
+                if ask == WINDOW_ASKS_MIN {
                     *now += WINDOW;
                 }
                 assert!(room.enter(A, COMMIT));
@@ -372,7 +374,7 @@ mod tests {
     #[test]
     fn a_tenant_has_its_part_whatever_another_one_has_taken() {
         let mut room = Room::new(MOST, Instant::now());
-        room.limit = MOST / STAYS;
+        room.limit = MOST / LIMIT_MIN_DIVISOR;
         assert_eq!(fill(&mut room, A), 128);
         assert_eq!(room.left(), 128);
         assert_eq!(fill(&mut room, B), 170);
@@ -399,8 +401,8 @@ mod tests {
         // The last one finds none.
         fill(&mut room, A);
         fill(&mut room, B);
-        (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
-        (2..REFUSED_MANY).for_each(|_| assert!(!room.enter(B, COMMIT)));
+        (1..WINDOW_REFUSALS_MIN).for_each(|_| assert!(!room.enter(A, COMMIT)));
+        (2..WINDOW_REFUSALS_MIN).for_each(|_| assert!(!room.enter(B, COMMIT)));
         assert!(!room.is_flooded_by(A));
         (0..MOST / 2).for_each(|_| room.leave(A, Duration::ZERO, now));
         for is_flooded in [true, false] {
@@ -415,7 +417,7 @@ mod tests {
     /// Lets a tenant ask for all places it can get and for twice as many more, and ends the window. They are free afterwards.
     fn ask_for_all(room: &mut Room, tenant: TenantId, commit: Duration, now: Instant) {
         let places = std::iter::from_fn(|| room.enter(tenant, commit).then_some(())).count();
-        (0..2 * places.max(REFUSED_MANY)).for_each(|_| assert!(!room.enter(tenant, commit)));
+        (0..2 * places.max(WINDOW_REFUSALS_MIN)).for_each(|_| assert!(!room.enter(tenant, commit)));
         (0..places).for_each(|_| room.leave(tenant, Duration::ZERO, now));
     }
 
@@ -457,7 +459,7 @@ mod tests {
     }
 
     /// So many windows in which one tenant is greedy and asks of another one take so long; what the former may have then.
-    fn part_beside(windows: u32, took: Duration, commit: Duration) -> usize {
+    fn greedy_part(windows: u32, took: Duration, commit: Duration) -> usize {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
         for _ in 0..windows {
@@ -473,18 +475,19 @@ mod tests {
 
     #[test]
     fn who_is_greedy_has_fewer_places_while_asks_of_others_take_long() {
-        assert_eq!(part_beside(3, TARGET_BESIDE, COMMIT), MOST / 2);
-        assert!((MOST / STAYS / 2..MOST / 2).contains(&part_beside(3, 2 * TARGET_BESIDE, COMMIT)));
+        assert_eq!(greedy_part(3, ASK_TIME_TARGET_BESIDE_GREEDY, COMMIT), MOST / 2);
+        let long = 2 * ASK_TIME_TARGET_BESIDE_GREEDY;
+        assert!((MOST / LIMIT_MIN_DIVISOR / 2..MOST / 2).contains(&greedy_part(3, long, COMMIT)));
         assert_eq!(
-            part_beside(100, 2 * TARGET_BESIDE, COMMIT),
-            MOST / STAYS_BESIDE / 2
+            greedy_part(100, long, COMMIT),
+            MOST / GREEDY_LIMIT_MIN_DIVISOR / 2
         );
     }
 
     #[test]
     fn beside_a_slow_disk_who_is_greedy_has_as_many_as_before() {
-        let commit = 4 * TARGET_BESIDE;
-        assert_eq!(part_beside(100, commit * 3 / 2, commit), MOST / 2);
+        let commit = 4 * ASK_TIME_TARGET_BESIDE_GREEDY;
+        assert_eq!(greedy_part(100, commit * 3 / 2, commit), MOST / 2);
     }
 
     #[test]
@@ -495,16 +498,16 @@ mod tests {
         for tenant in 2..32 {
             assert!(room.enter(TenantId::from_bytes([tenant; 16]), COMMIT));
         }
-        assert_eq!(fill(&mut room, A), FEWEST);
+        assert_eq!(fill(&mut room, A), GREEDY_PLACES_MIN);
     }
 
     #[test]
     fn who_gets_more_than_it_is_refused_is_no_flood() {
-        for (let_in, is_flooded) in [(REFUSED_MANY, true), (REFUSED_MANY + 1, false)] {
+        for (let_in, is_flooded) in [(WINDOW_REFUSALS_MIN, true), (WINDOW_REFUSALS_MIN + 1, false)] {
             let now = Instant::now();
             let mut room = Room::new(MOST, now);
             fill(&mut room, A);
-            (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
+            (1..WINDOW_REFUSALS_MIN).for_each(|_| assert!(!room.enter(A, COMMIT)));
             for _ in 0..let_in {
                 room.leave(A, Duration::ZERO, now);
                 assert!(room.enter(A, COMMIT));
@@ -518,12 +521,12 @@ mod tests {
     fn places_go_while_asks_take_long_and_come_back_when_they_do_not() {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
-        windows(&mut room, &mut now, 3, 2 * TARGET);
-        assert!((MOST / STAYS + 1..MOST).contains(&room.limit()));
-        windows(&mut room, &mut now, 100, 2 * TARGET);
+        windows(&mut room, &mut now, 3, 2 * ASK_TIME_TARGET);
+        assert!((MOST / LIMIT_MIN_DIVISOR + 1..MOST).contains(&room.limit()));
+        windows(&mut room, &mut now, 100, 2 * ASK_TIME_TARGET);
         assert_eq!((room.limit(), fill(&mut room, A)), (256, 128));
         (0..128).for_each(|_| room.leave(A, Duration::ZERO, now));
-        windows(&mut room, &mut now, 100, TARGET / 2);
+        windows(&mut room, &mut now, 100, ASK_TIME_TARGET / 2);
         assert_eq!(room.limit(), MOST);
     }
 
@@ -533,13 +536,13 @@ mod tests {
         let mut room = Room::new(MOST, now);
         for _ in 0..3 {
             let before = room.limit();
-            for _ in 0..10 * TELLING {
+            for _ in 0..10 * WINDOW_ASKS_MIN {
                 assert!(room.enter(A, COMMIT));
                 room.decline(A, now);
             }
-            windows(&mut room, &mut now, 1, 2 * TARGET);
+            windows(&mut room, &mut now, 1, 2 * ASK_TIME_TARGET);
             assert!(room.limit() < before);
-            assert_eq!((room.usual(now), room.taken()), (Some(2 * TARGET), 0));
+            assert_eq!((room.usual(now), room.taken()), (Some(2 * ASK_TIME_TARGET), 0));
         }
     }
 
@@ -550,7 +553,7 @@ mod tests {
         let refused = fill(&mut room, A) / 10;
         (0..refused).for_each(|_| assert!(!room.enter(A, COMMIT)));
         room.leave(A, Duration::ZERO, now);
-        for _ in 0..TELLING {
+        for _ in 0..WINDOW_ASKS_MIN {
             assert!(room.enter(B, COMMIT));
             room.decline(B, now);
         }
@@ -563,9 +566,9 @@ mod tests {
         let now = Instant::now();
         let mut room = Room::new(MOST, now);
         fill(&mut room, A);
-        (1..REFUSED_MANY).for_each(|_| assert!(!room.enter(A, COMMIT)));
+        (1..WINDOW_REFUSALS_MIN).for_each(|_| assert!(!room.enter(A, COMMIT)));
         room.leave(A, Duration::ZERO, now);
-        for _ in 0..2 * REFUSED_MANY {
+        for _ in 0..2 * WINDOW_REFUSALS_MIN {
             assert!(room.enter(A, COMMIT));
             room.decline(A, now);
         }
@@ -577,9 +580,9 @@ mod tests {
     fn a_slow_disk_takes_no_place_away() {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
-        let commit = 4 * TARGET;
-        for ask in 1..=10 * TELLING {
-            if ask % TELLING == 0 {
+        let commit = 4 * ASK_TIME_TARGET;
+        for ask in 1..=10 * WINDOW_ASKS_MIN {
+            if ask % WINDOW_ASKS_MIN == 0 {
                 now += WINDOW;
             }
             assert!(room.enter(A, commit));
@@ -593,11 +596,11 @@ mod tests {
     fn a_slow_disk_takes_no_place_away_when_nobody_comes_while_asks_are_answered() {
         let now = Instant::now();
         let mut room = Room::new(MOST, now);
-        let commit = 4 * TARGET;
-        (0..=2 * TELLING).for_each(|_| assert!(room.enter(A, commit)));
+        let commit = 4 * ASK_TIME_TARGET;
+        (0..=2 * WINDOW_ASKS_MIN).for_each(|_| assert!(room.enter(A, commit)));
         room.leave(A, commit, now + WINDOW);
-        for ask in 1..=2 * TELLING {
-            let windows = if ask == 2 * TELLING { 2 } else { 1 };
+        for ask in 1..=2 * WINDOW_ASKS_MIN {
+            let windows = if ask == 2 * WINDOW_ASKS_MIN { 2 } else { 1 };
             room.leave(A, commit, now + windows * WINDOW);
         }
         assert_eq!((room.limit(), room.usual(now + 2 * WINDOW)), (MOST, Some(commit)));
@@ -608,10 +611,10 @@ mod tests {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
         (0..200).for_each(|_| assert!(room.enter(A, COMMIT)));
-        (0..198).for_each(|_| room.leave(A, TARGET / 5, now));
-        room.leave(A, 40 * TARGET, now);
+        (0..198).for_each(|_| room.leave(A, ASK_TIME_TARGET / 5, now));
+        room.leave(A, 40 * ASK_TIME_TARGET, now);
         now += WINDOW;
-        room.leave(A, TARGET / 5, now);
+        room.leave(A, ASK_TIME_TARGET / 5, now);
         assert_eq!(room.limit(), MOST);
     }
 
@@ -619,10 +622,10 @@ mod tests {
     fn a_few_slow_asks_are_no_overload() {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
-        for _ in 0..10 * TELLING {
+        for _ in 0..10 * WINDOW_ASKS_MIN {
             now += WINDOW;
             assert!(room.enter(A, COMMIT));
-            room.leave(A, 40 * TARGET, now);
+            room.leave(A, 40 * ASK_TIME_TARGET, now);
         }
         assert_eq!((room.limit(), room.usual(now)), (MOST, None));
     }
@@ -632,16 +635,16 @@ mod tests {
         let mut now = Instant::now();
         let mut room = Room::new(MOST, now);
         assert_eq!(room.usual(now), None);
-        windows(&mut room, &mut now, 1, TARGET);
-        assert_eq!(room.usual(now), Some(TARGET));
-        assert_eq!(room.usual(now + BELIEVED), None);
+        windows(&mut room, &mut now, 1, ASK_TIME_TARGET);
+        assert_eq!(room.usual(now), Some(ASK_TIME_TARGET));
+        assert_eq!(room.usual(now + USUAL_VALID_FOR), None);
     }
 
     #[test]
     fn there_is_a_place_in_the_smallest_room() {
         let mut now = Instant::now();
         let mut room = Room::new(2, now);
-        windows(&mut room, &mut now, 10, 2 * TARGET);
+        windows(&mut room, &mut now, 10, 2 * ASK_TIME_TARGET);
         assert!(room.enter(A, COMMIT));
     }
 }
