@@ -1,8 +1,8 @@
-//! Who follows ledgers as they grow, and how they hear of new entries.
+//! Streams of ledgers as they grow, and how they hear of new entries.
 //!
-//! The sequencer says where a chain ends now, and no more: it copies nothing and waits for nobody. Whoever follows reads the
-//! store by itself, a page at a time, so the slowest reader costs a page of memory and delays nothing. What other gateways
-//! write is not announced here; followers find it by looking now and then.
+//! The sequencer says where a chain ends now, and no more: it copies nothing and waits for nobody. A stream reads the
+//! store by itself, a page at a time, so the slowest reader costs a page of memory and delays nothing. What other
+//! gateways write is not announced here; streams find it by looking now and then.
 //!
 //! - [`stream`]: `GET /v1/events`.
 
@@ -18,74 +18,74 @@ use std::time::Duration;
 use store::Advance;
 use tokio::sync::watch;
 
-/// How many may follow at once.
-const FOLLOWERS_MAX: usize = 256;
-/// How many of them may follow one tenant, so that one tenant's auditors do not take all places.
-const FOLLOWERS_OF_TENANT_MAX: usize = 32;
+/// How many streams there may be at once.
+const STREAMS_MAX: usize = 256;
+/// How many of them may be of one tenant, so that one tenant's auditors do not take all places.
+const STREAMS_OF_TENANT_MAX: usize = 32;
 
-/// Tells followers that there is something new.
+/// Tells streams that there is something new.
 #[derive(Default)]
 pub struct Live {
     /// Held for as long as it takes to look something up, never across an `await`.
     chains: Mutex<Chains>,
-    /// How many follow: what a commit looks at before it takes the lock.
-    followers: AtomicUsize,
+    /// How many streams there are: what a commit looks at before it takes the lock.
+    streams: AtomicUsize,
 }
 
 #[derive(Default)]
 struct Chains {
-    /// Those that somebody follows.
-    followed: HashMap<TenantId, Chain>,
-    /// Nobody may follow any more.
+    /// Those of which there are streams.
+    subscribed: HashMap<TenantId, Chain>,
+    /// There may be no stream any more.
     is_closed: bool,
 }
 
-/// A chain that somebody follows.
+/// A chain of which there are streams.
 struct Chain {
     /// Where it ends.
     end: watch::Sender<u64>,
-    /// How many have a place to follow it from.
+    /// How many streams have a place for it.
     places: usize,
 }
 
-/// Why somebody cannot follow.
+/// Why there is no place for a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoPlace {
-    /// As many follow as may.
+    /// There are as many as there may be.
     Full,
     /// The gateway is stopping.
     Closed,
 }
 
-/// What a follower hears.
+/// What a stream hears.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Heard {
     /// The chain has grown, or it is time to look.
     Look,
-    /// The gateway is stopping, or nobody has a place any more to follow the chain from.
+    /// The gateway is stopping, or no stream has a place for the chain any more.
     Closed,
 }
 
-/// A place to follow from. Dropping it gives the place back.
+/// The place of a stream. Dropping it gives the place back.
 pub(crate) struct Place {
     live: Arc<Live>,
     tenant: TenantId,
 }
 
-/// Who hears of a chain, for as long as there is a place.
-pub(crate) struct Follower {
+/// By which a stream hears of a chain, for as long as it has its place.
+pub(crate) struct Subscription {
     end: watch::Receiver<u64>,
 }
 
 impl Live {
-    /// Notes that chains have grown. Followers wake by themselves.
+    /// Notes that chains have grown. Streams wake by themselves.
     pub fn grown(&self, advances: &[Advance]) {
-        if self.followers.load(Ordering::Relaxed) == 0 {
+        if self.streams.load(Ordering::Relaxed) == 0 {
             return;
         }
         let chains = self.lock();
         for advance in advances {
-            if let Some(chain) = chains.followed.get(&advance.tenant) {
+            if let Some(chain) = chains.subscribed.get(&advance.tenant) {
                 chain.end.send_replace(advance.to.head().seq);
             }
         }
@@ -95,34 +95,34 @@ impl Live {
     pub fn close(&self) {
         let mut chains = self.lock();
         chains.is_closed = true;
-        chains.followed.clear();
+        chains.subscribed.clear();
     }
 
-    /// How many follow.
-    pub fn followers(&self) -> usize {
-        self.followers.load(Ordering::Relaxed)
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.streams.load(Ordering::Relaxed)
     }
 
-    /// A place to follow a tenant's chain from. Take it before you read, so that nothing comes in between unheard.
-    pub(crate) fn follow(self: &Arc<Self>, tenant: TenantId) -> Result<(Place, Follower), NoPlace> {
+    /// A place for a stream of a tenant's chain. Take it before you read, so that nothing comes in between unheard.
+    pub(crate) fn subscribe(self: &Arc<Self>, tenant: TenantId) -> Result<(Place, Subscription), NoPlace> {
         let mut chains = self.lock();
         if chains.is_closed {
             return Err(NoPlace::Closed);
         }
-        let of_tenant = chains.followed.get(&tenant).map_or(0, |chain| chain.places);
-        if self.followers() >= FOLLOWERS_MAX || of_tenant >= FOLLOWERS_OF_TENANT_MAX {
+        let of_tenant = chains.subscribed.get(&tenant).map_or(0, |chain| chain.places);
+        if self.streams() >= STREAMS_MAX || of_tenant >= STREAMS_OF_TENANT_MAX {
             return Err(NoPlace::Full);
         }
         // INVARIANT: it is written under the lock only, so what was compared still holds.
-        self.followers.fetch_add(1, Ordering::Relaxed);
-        let chain = chains.followed.entry(tenant).or_insert_with(|| Chain {
+        self.streams.fetch_add(1, Ordering::Relaxed);
+        let chain = chains.subscribed.entry(tenant).or_insert_with(|| Chain {
             end: watch::channel(0).0,
             places: 0,
         });
         chain.places += 1;
         let end = chain.end.subscribe();
         let live = Arc::clone(self);
-        Ok((Place { live, tenant }, Follower { end }))
+        Ok((Place { live, tenant }, Subscription { end }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Chains> {
@@ -130,7 +130,7 @@ impl Live {
     }
 }
 
-impl Follower {
+impl Subscription {
     /// Waits until the chain has grown, but not for longer than this.
     pub(crate) async fn hear(&mut self, within: Duration) -> Heard {
         match tokio::time::timeout(within, self.end.changed()).await {
@@ -148,11 +148,11 @@ impl Follower {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut chains = self.live.lock();
-        self.live.followers.fetch_sub(1, Ordering::Relaxed);
-        if let Some(chain) = chains.followed.get_mut(&self.tenant) {
+        self.live.streams.fetch_sub(1, Ordering::Relaxed);
+        if let Some(chain) = chains.subscribed.get_mut(&self.tenant) {
             chain.places -= 1;
             if chain.places == 0 {
-                chains.followed.remove(&self.tenant);
+                chains.subscribed.remove(&self.tenant);
             }
         }
     }
@@ -181,17 +181,17 @@ mod tests {
         }
     }
 
-    fn places(live: &Arc<Live>, tenant: TenantId, count: usize) -> Vec<(Place, Follower)> {
+    fn places(live: &Arc<Live>, tenant: TenantId, count: usize) -> Vec<(Place, Subscription)> {
         (0..count)
-            .map(|_| live.follow(tenant).unwrap_or_else(|why| panic!("{why:?}")))
+            .map(|_| live.subscribe(tenant).unwrap_or_else(|why| panic!("{why:?}")))
             .collect()
     }
 
     #[tokio::test]
-    async fn a_follower_hears_of_its_own_chain_only() {
+    async fn a_stream_hears_of_its_own_chain_only() {
         let live = Arc::new(Live::default());
-        let (_place, mut one) = live.follow(ONE).ok().unwrap();
-        let (_other, mut two) = live.follow(TWO).ok().unwrap();
+        let (_place, mut one) = live.subscribe(ONE).ok().unwrap();
+        let (_other, mut two) = live.subscribe(TWO).ok().unwrap();
         live.grown(&[advance(ONE, 1)]);
         let heard = tokio::time::timeout(SHORT, one.hear(LONG)).await;
         assert_eq!(heard, Ok(Heard::Look));
@@ -203,32 +203,32 @@ mod tests {
     #[test]
     fn places_are_bounded_for_a_tenant_and_in_all_and_are_given_back() {
         let live = Arc::new(Live::default());
-        let mut all = places(&live, ONE, FOLLOWERS_OF_TENANT_MAX);
-        assert_eq!(live.follow(ONE).err(), Some(NoPlace::Full));
-        for tenant in 2..=u8::try_from(FOLLOWERS_MAX / FOLLOWERS_OF_TENANT_MAX).unwrap() {
+        let mut all = places(&live, ONE, STREAMS_OF_TENANT_MAX);
+        assert_eq!(live.subscribe(ONE).err(), Some(NoPlace::Full));
+        for tenant in 2..=u8::try_from(STREAMS_MAX / STREAMS_OF_TENANT_MAX).unwrap() {
             all.extend(places(
                 &live,
                 TenantId::from_bytes([tenant; 16]),
-                FOLLOWERS_OF_TENANT_MAX,
+                STREAMS_OF_TENANT_MAX,
             ));
         }
         let other = TenantId::from_bytes([0xff; 16]);
-        assert_eq!(live.follow(other).err(), Some(NoPlace::Full));
+        assert_eq!(live.subscribe(other).err(), Some(NoPlace::Full));
         all.pop();
-        assert!(live.follow(other).is_ok());
+        assert!(live.subscribe(other).is_ok());
         drop(all);
-        assert_eq!(live.followers(), 0);
-        assert!(live.lock().followed.is_empty());
+        assert_eq!(live.streams(), 0);
+        assert!(live.lock().subscribed.is_empty());
     }
 
     #[tokio::test]
-    async fn nobody_follows_a_gateway_that_stops() {
+    async fn nobody_subscribes_to_a_gateway_that_stops() {
         let live = Arc::new(Live::default());
-        let (_place, mut follower) = live.follow(ONE).ok().unwrap();
-        assert!(!follower.is_closed());
+        let (_place, mut subscription) = live.subscribe(ONE).ok().unwrap();
+        assert!(!subscription.is_closed());
         live.close();
-        assert!(follower.is_closed());
-        assert_eq!(follower.hear(LONG).await, Heard::Closed);
-        assert_eq!(live.follow(ONE).err(), Some(NoPlace::Closed));
+        assert!(subscription.is_closed());
+        assert_eq!(subscription.hear(LONG).await, Heard::Closed);
+        assert_eq!(live.subscribe(ONE).err(), Some(NoPlace::Closed));
     }
 }

@@ -56,7 +56,7 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     gateway.metrics.set_search_behind(gateway.indexing.behind());
     gateway.metrics.set_ledger_faults(gateway.watch.faults());
     gateway.metrics.set_asks(gateway.admission.occupancy());
-    gateway.metrics.set_event_streams(gateway.live.followers());
+    gateway.metrics.set_event_streams(gateway.live.streams());
     let is_healthy = gateway.sequencer.is_healthy() && gateway.check_store().is_ok();
     let text = gateway.metrics.render(gateway.sequencer.waiting(), is_healthy);
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";

@@ -228,12 +228,12 @@ async fn a_stream_ends_when_its_key_is_deleted() {
 async fn a_stream_that_nobody_reads_loses_its_place_when_its_key_is_deleted() {
     let (world, tenancy) = world().await;
     let unread = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
-    assert_eq!(world.gateway.live.followers(), 1);
+    assert_eq!(world.gateway.live.streams(), 1);
     let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
     let path = format!("/v1/keys/{}", whoami["key"].as_str().unwrap());
     let admin = world.add_key(tenancy.id, Role::Admin).await;
     world.call("DELETE", &path, &admin).send().await.expect(204);
-    until(|| world.gateway.live.followers() == 0).await;
+    until(|| world.gateway.live.streams() == 0).await;
     // It says why, should somebody read on.
     assert_eq!(unread.end().await, "invalid_token");
 }

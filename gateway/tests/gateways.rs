@@ -349,7 +349,7 @@ async fn what_one_gateway_records_is_followed_on_the_others() {
         let path = format!("/v1/events?kind=decision&limit=2&from_seq={next}");
         reading_it.get(&path, &auditor).await
     });
-    let is_followed = || async { cluster.worlds[1].gateway.live.followers() == 1 };
+    let is_followed = || async { cluster.worlds[1].gateway.live.streams() == 1 };
     eventually(is_followed).await;
     for at in [0, 2] {
         let asked = cluster.worlds[at]

@@ -8,7 +8,7 @@
 //! whoever comes again goes on from there.
 
 use super::page::Page;
-use super::{Follower, Heard, NoPlace, Place};
+use super::{Heard, NoPlace, Place, Subscription};
 use crate::gateway::Gateway;
 use crate::http::query::{Query, invalid};
 use crate::http::request_id::RequestId;
@@ -67,7 +67,7 @@ pub async fn events(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Refusal> {
     let kinds = filter.kinds()?;
-    let (place, follower) = gateway.live.follow(caller.tenant).map_err(refuse)?;
+    let (place, subscription) = gateway.live.subscribe(caller.tenant).map_err(refuse)?;
     let head = gateway.store.head(caller.tenant).await?.seq;
     let next = filter.first(&headers, head)?;
     let seat = Arc::new(Seat {
@@ -76,17 +76,17 @@ pub async fn events(
         place: Mutex::new(Ok(place)),
     });
     tokio::spawn(Seat::watch(Arc::downgrade(&seat)));
-    let following = Following {
+    let beginning = OpenStream {
         next,
         left: filter.limit.map_or(u64::MAX, NonZeroU64::get),
         kinds,
         seat,
         request_id,
-        follower,
+        subscription,
         phase: Phase::Beginning,
         spoke: Instant::now(),
     };
-    let parts = stream::unfold(Some(following), |following| async { following?.part().await });
+    let parts = stream::unfold(Some(beginning), |open| async { open?.part().await });
     let headers = [
         (
             header::CONTENT_TYPE,
@@ -191,10 +191,10 @@ impl Seat {
 }
 
 /// A stream under way.
-struct Following {
+struct OpenStream {
     seat: Arc<Seat>,
     request_id: RequestId,
-    follower: Follower,
+    subscription: Subscription,
     kinds: Vec<EntryKind>,
     phase: Phase,
     /// The first entry that was not looked at.
@@ -206,9 +206,9 @@ struct Following {
 }
 
 /// What is sent next, and the rest; without a rest it ends there.
-type Part = Option<(Result<Bytes, Infallible>, Option<Following>)>;
+type Part = Option<(Result<Bytes, Infallible>, Option<OpenStream>)>;
 
-impl Following {
+impl OpenStream {
     async fn part(mut self) -> Part {
         let part = match self.next_page().await {
             Ok(page) => (page, Some(self)),
@@ -230,7 +230,7 @@ impl Following {
     async fn next_page(&mut self) -> Result<Page, Refusal> {
         loop {
             // Looked at first, and told last: without its place it hears nothing either, and then the seat says why.
-            let is_closed = self.follower.is_closed();
+            let is_closed = self.subscription.is_closed();
             self.seat.check()?;
             if is_closed {
                 return Err(stopping());
@@ -260,7 +260,7 @@ impl Following {
                     }
                     tokio::time::sleep(PAUSE).await;
                     // Where nothing is to be heard any more, the next round finds out why.
-                    if self.follower.hear(LOOK).await == Heard::Look {
+                    if self.subscription.hear(LOOK).await == Heard::Look {
                         self.phase = Phase::Reading;
                     }
                 }
