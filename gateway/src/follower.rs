@@ -64,10 +64,10 @@ pub struct Following {
     found: Mutex<String>,
     /// The tenants that are being loaded, and those that are better loaded by themselves.
     in_hand: Mutex<InHand>,
-    /// Those that could not be, the last time, and from when on each is tried again, by itself.
-    failed: Mutex<BTreeMap<TenantId, Instant>>,
+    /// From when on each is tried again, by itself, that could not be loaded the last time.
+    retry_at: Mutex<BTreeMap<TenantId, Instant>>,
     /// Those of which the log says that they cannot be followed.
-    failing: Mutex<BTreeSet<TenantId>>,
+    told_failing: Mutex<BTreeSet<TenantId>>,
 }
 
 impl Following {
@@ -88,8 +88,8 @@ impl Following {
             found: Mutex::new(incarnation.clone()),
             incarnation: Mutex::new(incarnation),
             in_hand: Mutex::default(),
-            failed: Mutex::default(),
-            failing: Mutex::default(),
+            retry_at: Mutex::default(),
+            told_failing: Mutex::default(),
         }
     }
 }
@@ -131,19 +131,19 @@ impl Following {
         // Ended with this task.
         let mut loading = JoinSet::new();
         let mut announced = pin!(this.announced());
-        let mut failing = false;
+        let mut is_cut_off = false;
         loop {
             match this.look(&mut loading).await {
-                Ok(()) if failing => {
+                Ok(()) if is_cut_off => {
                     tracing::info!("changes are being followed again");
-                    failing = false;
+                    is_cut_off = false;
                 }
                 Ok(()) => {}
                 Err(error) => {
-                    if !failing {
+                    if !is_cut_off {
                         tracing::error!(error = &error as &dyn Error, "changes cannot be followed");
                     }
-                    failing = true;
+                    is_cut_off = true;
                     tokio::time::sleep(PAUSE).await;
                     continue;
                 }
@@ -178,7 +178,7 @@ impl Following {
 
     /// Waits until it is time to try one again that could not be loaded, if there is any.
     async fn pause(&self) {
-        let next = self.failed().values().min().copied();
+        let next = self.retry_at().values().min().copied();
         match next {
             // One may be due for which there was no loader.
             Some(next) => tokio::time::sleep_until((Instant::now() + PAUSE).max(next).into()).await,
@@ -213,7 +213,7 @@ impl Following {
         };
         self.snapshot.confirm(began, &[lost, behind.clone()].concat());
         let are_behind: BTreeSet<_> = behind.iter().collect();
-        self.failed().retain(|tenant, _| are_behind.contains(tenant));
+        self.retry_at().retain(|tenant, _| are_behind.contains(tenant));
         let busy = self.busy(loading);
         for load in loaders::next(self.waiting(&behind), busy) {
             self.spawn_load(load, loading);
@@ -233,11 +233,11 @@ impl Following {
 
     /// Those of these tenants that no loader has and whose turn it is.
     fn waiting(&self, behind: &[TenantId]) -> Vec<Waiting> {
-        let (in_hand, failed) = (self.in_hand(), self.failed());
+        let (in_hand, retry_at) = (self.in_hand(), self.retry_at());
         let now = Instant::now();
         let free = behind.iter().filter(|tenant| !in_hand.tenants.contains(tenant));
         let waiting = free.map(|tenant| {
-            let again = failed.get(tenant).copied();
+            let again = retry_at.get(tenant).copied();
             let known_until = || now.checked_sub(self.snapshot.age_of(*tenant)).unwrap_or(now);
             Waiting {
                 tenant: *tenant,
@@ -318,8 +318,8 @@ impl Following {
     ) -> Result<Vec<(Arc<TenantSnapshot>, ChangedTenant)>, StoreError> {
         let known = self.snapshot.load_full();
         let revisions: Vec<_> = {
-            let failed = self.failed();
-            let sound = some.iter().filter(|tenant| !failed.contains_key(tenant));
+            let retry_at = self.retry_at();
+            let sound = some.iter().filter(|tenant| !retry_at.contains_key(tenant));
             let revisions = sound.map(|tenant| (*tenant, known.revision(*tenant)));
             revisions.filter(|(_, revision)| *revision > 0).collect()
         };
@@ -367,8 +367,8 @@ impl Following {
                 if self.snapshot.adopt(restored.tenant, read_at).await {
                     self.snapshot.continuity.note_end(tenant, end);
                 }
-                self.failing().remove(&tenant);
-                self.failed().remove(&tenant);
+                self.told_failing().remove(&tenant);
+                self.retry_at().remove(&tenant);
             }
             Err(error) => self.fail(&[tenant], &error),
         }
@@ -391,28 +391,28 @@ impl Following {
     }
 
     fn try_again(&self, tenants: &[TenantId], at: Instant) {
-        self.failed().extend(tenants.iter().map(|tenant| (*tenant, at)));
+        self.retry_at().extend(tenants.iter().map(|tenant| (*tenant, at)));
     }
 
     /// Says once what is wrong with tenants that cannot be loaded.
     fn complain(&self, tenants: &[TenantId], error: &(dyn Error + 'static)) {
-        let mut failing = self.failing();
-        for tenant in tenants.iter().filter(|tenant| !failing.contains(tenant)) {
+        let mut told_failing = self.told_failing();
+        for tenant in tenants.iter().filter(|tenant| !told_failing.contains(tenant)) {
             tracing::error!(%tenant, error, "changes of a tenant cannot be followed");
         }
-        failing.extend(tenants);
+        told_failing.extend(tenants);
     }
 
     fn in_hand(&self) -> MutexGuard<'_, InHand> {
         lock(&self.in_hand)
     }
 
-    fn failed(&self) -> MutexGuard<'_, BTreeMap<TenantId, Instant>> {
-        lock(&self.failed)
+    fn retry_at(&self) -> MutexGuard<'_, BTreeMap<TenantId, Instant>> {
+        lock(&self.retry_at)
     }
 
-    fn failing(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
-        lock(&self.failing)
+    fn told_failing(&self) -> MutexGuard<'_, BTreeSet<TenantId>> {
+        lock(&self.told_failing)
     }
 
     /// Notes whether this gateway serves with other base policies than were last put in force on any.
