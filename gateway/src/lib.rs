@@ -10,7 +10,8 @@
 //! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before
 //!   it was written;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
-//! - [`freshness`]: whether that was lately enough to answer;
+//! - [`may_answer`]: whether this gateway may answer: that was lately enough, no witness contradicts it, its store is
+//!   still there;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before; [`fair_semaphore`]: who waits for what many
@@ -51,7 +52,6 @@ pub mod directory;
 pub mod fair_semaphore;
 pub mod fairness_key;
 pub mod follower;
-pub mod freshness;
 pub mod gateway;
 pub mod guarded_clock;
 pub mod http;
@@ -60,6 +60,7 @@ pub mod limits;
 pub mod listeners;
 pub mod live;
 mod locks;
+pub mod may_answer;
 pub mod metrics;
 pub mod observations;
 pub mod operation;

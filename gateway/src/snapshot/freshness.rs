@@ -1,6 +1,7 @@
 //! Until when what is in force here was the state of the store, where others write to it.
 //!
-//! The follower says so each time it has compared the two. How old is too old is not decided here but in `crate::freshness`.
+//! The follower says so each time it has compared the two. How old is too old is not decided here but in
+//! `crate::may_answer`.
 
 use crate::locks::lock;
 use crate::uptime::Uptime;
