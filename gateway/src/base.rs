@@ -11,10 +11,10 @@ mod replacement;
 pub use file::{BaseFileError, read};
 
 use crate::changes::{By, CHANGE_ATTEMPTS_MAX, Force, Plan, entry, off_the_workers, unexpected};
+use crate::compiling;
 use crate::gateway::{self, Gateway};
 use crate::http::{Code, Refusal};
 use crate::sequencer::CommitStatus;
-use crate::start;
 use canon::Digest;
 use engine::proposal::{Change, Intent};
 use engine::{Conflict, EntryKind, Proposal, Recompiled, Snapshot};
@@ -145,7 +145,7 @@ impl Gateway {
                 CommitStatus::Recorded(_) => {
                     self.metrics.set_base_differs(false);
                     for (_, tenant) in self.snapshot.load_full().tenants() {
-                        start::tell_of_users(tenant);
+                        compiling::tell_of_users(tenant);
                     }
                     return Ok(true);
                 }

@@ -13,11 +13,11 @@ pub use change_locks::{ChangeLocks, Order};
 use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
 
+use crate::compiling;
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
 use crate::sequencer::{CommitStatus, FOLLOW_MAX};
-use crate::start;
 use engine::proposal::{Change, Intent};
 use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
@@ -287,7 +287,7 @@ impl Gateway {
         let compiler = Arc::clone(snapshot.compiler());
         off_the_workers(move || {
             let before = Some(&tenant.directory);
-            let policies = start::compile_new(&compiler, &directory, before).map(Arc::new);
+            let policies = compiling::compile_new(&compiler, &directory, before).map(Arc::new);
             drop(permit);
             Drafted {
                 tenant,
@@ -354,7 +354,7 @@ async fn compile(
 ) -> Result<Result<Arc<PolicySet>, Diagnostics>, Refusal> {
     let compiler = Arc::clone(compiler);
     off_the_workers(move || {
-        let policies = start::compile_new(&compiler, &directory, before.as_ref()).map(Arc::new);
+        let policies = compiling::compile_new(&compiler, &directory, before.as_ref()).map(Arc::new);
         drop(lock);
         policies
     })

@@ -14,8 +14,8 @@
 //!   still there;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
-//! - [`policies`]: how a tenant's policies change, and are tried before; [`fair_semaphore`]: who waits for what many
-//!   want at once;
+//! - [`policies`]: how a tenant's policies change, and are tried before; [`compiling`]: how they come into a
+//!   form to judge by; [`fair_semaphore`]: who waits for what many want at once;
 //! - [`budgets`] and [`reservations`]: what may be spent, and what of it is held;
 //! - [`records`]: reading back what was decided; [`reader`]: who reads, and where they wait; [`watch`]: verifying it
 //!   without being asked;
@@ -44,6 +44,7 @@ pub mod base;
 pub mod budgets;
 pub mod changes;
 pub mod cli;
+pub mod compiling;
 pub mod config;
 pub mod connections;
 pub mod containment;

@@ -7,6 +7,7 @@ use crate::approvals::waiters::Waiters;
 use crate::background::Background;
 use crate::base::{self, BaseSource};
 use crate::changes::ChangeLocks;
+use crate::compiling;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
@@ -31,14 +32,8 @@ use crate::uptime::Uptime;
 use crate::watch::{self, Watch};
 use engine::{Snapshot, TenantSnapshot};
 use ledger::{Head, SigningKey};
-use model::{
-    Clock, Directory, Entropy, Noun, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Standing,
-    Tenant, TenantId, Timestamp,
-};
-use policy::{
-    BasePolicies, Candidate, Compiler, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues,
-    TenantPermits, TenantPolicy,
-};
+use model::{Clock, Directory, Entropy, Noun, Settings, Standing, Tenant, TenantId, Timestamp};
+use policy::{BasePolicies, Compiler, Diagnostics};
 use policy_diff::{Bounds, Prover};
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
@@ -231,8 +226,8 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     for tenant in tenants {
         ends.push((tenant.tenant, tenant.place.head()));
         let restored = restore(&compiler, tenant)?;
-        tell_of_users(&restored);
-        tell_of_long(&restored);
+        compiling::tell_of_users(&restored);
+        compiling::tell_of_long(&restored);
         snapshot.insert(restored);
     }
     Ok(Loaded { snapshot, ends })
@@ -259,36 +254,6 @@ pub fn is_unfinished_copy(revisions: impl IntoIterator<Item = (TenantId, u64)>) 
         is_whole |= tenant == TenantId::SYSTEM && revision > 0;
     }
     !is_empty && !is_whole
-}
-
-/// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks
-/// for users by failing.
-pub fn tell_of_users(snapshot: &TenantSnapshot) {
-    let tenant = snapshot.directory.tenant.id;
-    let mut wrong = snapshot.policies.wrong_for_users();
-    let Some(first) = wrong.next() else { return };
-    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), wrong.count());
-    tracing::warn!(
-        %tenant,
-        policy,
-        more,
-        "the policy {policy} of {tenant} is wrong for users, and asks for them may be denied for that"
-    );
-}
-
-/// Says that the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for
-/// asks that all are about.
-fn tell_of_long(snapshot: &TenantSnapshot) {
-    let tenant = snapshot.directory.tenant.id;
-    let mut long = snapshot.policies.too_much_together();
-    let Some(first) = long.next() else { return };
-    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), long.count());
-    tracing::warn!(
-        %tenant,
-        policy,
-        more,
-        "the policy {policy} of {tenant} is too long, alone or together with others, and asks may be denied for that"
-    );
 }
 
 fn system_tenant() -> StoredTenant {
@@ -324,7 +289,7 @@ pub fn restore(compiler: &Compiler, stored: StoredTenant) -> Result<TenantSnapsh
     for noun in stored.nouns {
         directory.apply(&model::Write::Put(noun));
     }
-    let policies = compile(compiler, &directory).map_err(|diagnostics| StartError::Policies {
+    let policies = compiling::compile(compiler, &directory).map_err(|diagnostics| StartError::Policies {
         tenant: stored.tenant,
         diagnostics,
     })?;
@@ -338,87 +303,4 @@ pub fn restore(compiler: &Compiler, stored: StoredTenant) -> Result<TenantSnapsh
 fn with_system_tenant(mut stored: StoredTenant) -> StoredTenant {
     stored.nouns.extend(system_tenant().nouns);
     stored
-}
-
-/// The policies of a directory. Nobody is judged by those of a tenant that was deleted, and nobody can mend them any
-/// more: it has none, whatever it had, so that no base policies ever fail to fit it.
-pub fn compile(compiler: &Compiler, directory: &Directory) -> Result<PolicySet, Diagnostics> {
-    if directory.tenant.deleted_at.is_some() {
-        let mut nothing = Tenant::clone(&directory.tenant);
-        nothing.settings = Settings::default();
-        return compiler.compile(candidate(&Directory::new(Arc::new(nothing)), &[]));
-    }
-    compiler.compile(candidate(directory, &policies(directory)))
-}
-
-/// Compiles the policies of a directory that is to replace `before`, if there is one in force, with the bounds that
-/// hold for new policies.
-pub fn compile_new(
-    compiler: &Compiler,
-    directory: &Directory,
-    before: Option<&Directory>,
-) -> Result<PolicySet, Diagnostics> {
-    let before = before.map(|before| (before, policies(before)));
-    let before = before
-        .as_ref()
-        .map(|(directory, policies)| candidate(directory, policies));
-    compiler.compile_new(candidate(directory, &policies(directory)), before)
-}
-
-/// All policies of a directory that count for anybody, or are tried out.
-fn policies(directory: &Directory) -> Vec<TenantPolicy> {
-    let policies = directory.policies.values();
-    policies.flat_map(|policy| in_use(policy)).collect()
-}
-
-/// What these policies would be in place of a directory's own.
-fn candidate<'a>(directory: &'a Directory, policies: &'a [TenantPolicy]) -> Candidate<'a> {
-    let settings = &directory.tenant.settings;
-    Candidate {
-        policies,
-        registry: registry(directory),
-        permits: if settings.policies.may_permit {
-            TenantPermits::Allowed
-        } else {
-            TenantPermits::Forbidden
-        },
-    }
-}
-
-/// What policies of this directory can speak of.
-pub fn registry(directory: &Directory) -> Registry<'_> {
-    Registry {
-        tools: &directory.tools,
-        attributes: &directory.tenant.settings.context_attributes,
-    }
-}
-
-/// The versions of a policy that count for anybody, or are tried out.
-fn in_use(policy: &Policy) -> impl Iterator<Item = TenantPolicy> {
-    let enforced = policy.enforced.map(|version| (version, Mode::Enforced));
-    let trial = policy.trial.clone().map(|trial| {
-        let mode = trial.agents.map_or(Mode::Shadow, Mode::Canary);
-        (trial.version, mode)
-    });
-    let in_use = enforced.into_iter().chain(trial);
-    in_use.filter_map(|(version, mode)| Some(tenant_policy(&policy.name, &policy.find(version)?.text, mode)))
-}
-
-/// A policy in the words of the policy crate.
-fn tenant_policy(name: &SlashFreeName, text: &PolicyText, mode: Mode) -> TenantPolicy {
-    let slot = |link: &PolicyLink, slot: &str| link.values.get(slot).cloned();
-    let links = text.links.iter().map(|link| Link {
-        template: link.template.clone(),
-        id: link.id.clone(),
-        values: SlotValues {
-            principal: slot(link, "?principal"),
-            resource: slot(link, "?resource"),
-        },
-    });
-    TenantPolicy {
-        name: name.clone(),
-        cedar: Arc::clone(&text.cedar),
-        links: links.collect(),
-        mode,
-    }
 }

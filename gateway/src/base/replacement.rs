@@ -1,8 +1,8 @@
 //! Base policies that are to be put in force, with what is compiled under them so far. A try that fails, for whatever
 //! reason, leaves it to the next one, which compiles only what has changed since then.
 
+use crate::compiling;
 use crate::http::{Code, Refusal};
-use crate::start;
 use engine::{Recompiled, Snapshot, TenantSnapshot};
 use model::TenantId;
 use policy::{BasePolicies, Compiler, Diagnostics};
@@ -62,7 +62,7 @@ impl Replacement {
                 self.misfits.insert(id, Misfit { tenant, diagnostics });
                 continue;
             }
-            match start::compile(self.recompiled.compiler(), &tenant.directory) {
+            match compiling::compile(self.recompiled.compiler(), &tenant.directory) {
                 Ok(policies) => self.recompiled.insert(tenant, Arc::new(policies)),
                 Err(diagnostics) => {
                     self.misfits.insert(id, Misfit { tenant, diagnostics });
@@ -127,7 +127,7 @@ pub(super) mod tests {
         for (id, ticket) in [(TEXT, "String"), (NUMBER, "Long")] {
             let mut directory = Directory::new(Arc::new(tenant(id, ticket)));
             directory.apply(&Write::Put(Noun::Tool(Arc::new(tool()))));
-            let policies = start::compile(&compiler, &directory).unwrap();
+            let policies = compiling::compile(&compiler, &directory).unwrap();
             snapshot.insert(TenantSnapshot::new(directory, Arc::new(policies), 7));
         }
         snapshot

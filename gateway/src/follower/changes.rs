@@ -1,6 +1,7 @@
 //! From what is known of a tenant to what it is now, by what the store says has changed.
 
-use crate::start::{self, StartError};
+use crate::compiling;
+use crate::start::StartError;
 use engine::TenantSnapshot;
 use model::Write;
 use policy::Compiler;
@@ -32,7 +33,7 @@ pub(super) fn bring_on(
     let mut after = before.after(&writes, changed.place.revision);
     let was_compiled = !before.compiles_as(&after);
     if was_compiled {
-        let policies = start::compile(compiler, &after.directory);
+        let policies = compiling::compile(compiler, &after.directory);
         let policies = policies.map_err(|diagnostics| StartError::Policies { tenant, diagnostics })?;
         after.policies = Arc::new(policies);
     }

@@ -2,10 +2,10 @@
 
 use super::replace::SetBody;
 use crate::changes::off_the_workers;
+use crate::compiling;
 use crate::directory::read;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
-use crate::start;
 use axum::Extension;
 use axum::extract::State;
 use model::{Directory, TenantId};
@@ -104,7 +104,7 @@ pub async fn schema(
 }
 
 fn written(directory: &Directory) -> Result<Box<RawValue>, Refusal> {
-    let texts = SchemaTexts::of(start::registry(directory)).map_err(|diagnostics| {
+    let texts = SchemaTexts::of(compiling::registry(directory)).map_err(|diagnostics| {
         tracing::error!(%diagnostics, "the schema of a tenant could not be written");
         not_written()
     })?;

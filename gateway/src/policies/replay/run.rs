@@ -254,7 +254,7 @@ impl Shared {
         let compile = || {
             let candidate = &self.candidate.directory;
             let directory = with_action_as_it_was(candidate, was);
-            crate::start::compile_new(&self.compiler, &directory, Some(candidate))
+            crate::compiling::compile_new(&self.compiler, &directory, Some(candidate))
                 .ok()
                 .map(Arc::new)
         };
