@@ -49,7 +49,8 @@ use tokio::sync::{Notify, oneshot};
 /// trouble.
 pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 
-/// Proof that something is on disk and in the chain. Only this module can make one, so there is no answer without it.
+/// Proof that something is on disk and in the chain. All of its fields are private, so only this module can make one,
+/// and there is no answer without it.
 #[derive(Debug)]
 pub struct CommitProof {
     head: ledger::Head,
@@ -57,8 +58,6 @@ pub struct CommitProof {
     answer: Bytes,
     denied: Option<ReasonCode>,
     is_named: bool,
-    /// Nobody outside can write this field, so nobody outside can make a proof.
-    _only_the_sequencer: (),
 }
 
 impl CommitProof {
@@ -359,7 +358,6 @@ fn status_of(disposition: Disposition) -> CommitStatus {
             answer,
             denied,
             is_named,
-            _only_the_sequencer: (),
         }),
         Disposition::Replayed(answer) => CommitStatus::Replayed(answer),
         Disposition::Conflict(conflict) => CommitStatus::Conflict(conflict),
