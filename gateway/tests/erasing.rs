@@ -831,7 +831,7 @@ async fn what_was_erased_is_gone_from_the_search_index_though_another_erasure_wa
             .release_block(stage.tenant, 0, other.token)
             .await
             .unwrap();
-        stage.gateway.indexing.note(stage.tenant);
+        stage.gateway.indexing.look_at_all_of(stage.tenant);
         assert_eq!(known().await, 1, "it is not erased yet");
         stage.faults.let_go();
     });

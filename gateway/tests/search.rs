@@ -343,7 +343,7 @@ async fn a_block_of_an_earlier_version_is_read_from_the_ledger_until_it_is_made_
     let everything = all(&world, "", 500, &tenancy.auditor).await;
     let found = all(&world, "&q=widgets", 500, &tenancy.auditor).await;
     assert_eq!(seqs(&found), seqs(&everything));
-    world.gateway.indexing.note(tenancy.id);
+    world.gateway.indexing.look_at_all_of(tenancy.id);
     let deadline = Instant::now() + PATIENCE;
     while !indexed()
         .await

@@ -81,8 +81,8 @@ impl Indexing {
         }
     }
 
-    /// Has a ledger looked at, all of it: blocks of it were taken out of the index, and nobody says which.
-    pub fn note(&self, tenant: TenantId) {
+    /// Has a ledger looked at, all of it, as every ledger is every few minutes: for tests, which do not wait that long.
+    pub fn look_at_all_of(&self, tenant: TenantId) {
         self.lock_missing().remove(&tenant);
         self.note_grown(tenant);
     }
@@ -455,13 +455,13 @@ mod tests {
         let indexing = Indexing::default();
         assert_eq!(indexing.take_after(Some(two)), None);
         for tenant in [three, one, two] {
-            indexing.note(tenant);
+            indexing.look_at_all_of(tenant);
         }
         let mut last = None;
         for expected in [one, two, three, one, two] {
             last = indexing.take_after(last);
             assert_eq!(last, Some(expected));
-            indexing.note(expected);
+            indexing.look_at_all_of(expected);
         }
     }
 
@@ -490,7 +490,7 @@ mod tests {
         indexing.end_look(tenant, missing(10, &[]));
         indexing.note_taken(tenant, &(0..=TAKEN_MAX as u64).collect());
         assert_eq!(indexing.begin_look(tenant), missing(0, &[]), "too many");
-        indexing.note(tenant);
+        indexing.look_at_all_of(tenant);
         indexing.end_look(tenant, missing(10, &[]));
         assert_eq!(indexing.begin_look(tenant), missing(0, &[]), "nobody knows which");
     }
