@@ -3,7 +3,7 @@
 use super::{Asking, IfEnough, Lacking, Level, Owner, Remaining, refusal_of_last};
 use crate::http::Refusal;
 use crate::locks::lock;
-use model::{Agent, Bucket, Tenant, Timestamp};
+use model::{Bucket, Timestamp};
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -81,18 +81,7 @@ impl Local {
         self.pass(asking, now, IfEnough::Leave)
     }
 
-    /// How full an agent's own bucket is.
-    pub fn agent_remaining(&self, agent: &Agent, now: Timestamp) -> Option<Remaining> {
-        let size = agent.limits.bucket?;
-        Some(self.remaining(&Owner::Agent(agent.id), size, now))
-    }
-
-    /// How full a tenant's own bucket is.
-    pub fn tenant_remaining(&self, tenant: &Tenant, now: Timestamp) -> Option<Remaining> {
-        let size = tenant.limits.bucket?;
-        Some(self.remaining(&Owner::Tenant(tenant.id), size, now))
-    }
-
+    /// How full a bucket is.
     pub(super) fn remaining(&self, owner: &Owner, size: Bucket, now: Timestamp) -> Remaining {
         let mut levels = lock(&self.levels);
         Remaining::of(&levels.now(owner, size, now), now)
