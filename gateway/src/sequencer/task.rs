@@ -61,11 +61,18 @@ enum WriteMode {
         turn: Box<dyn Turn>,
         /// When the overdue reservations of its tenants are ended.
         ends: Ends,
-        /// The asks that a quota has no room for, which were looked for among those that were answered.
-        looked_for: HashSet<RequestKey>,
+        looked_for: LookedFor,
     },
     /// Without one, from where this gateway has left its tenants.
     Append,
+}
+
+/// What of a batch was looked for in its turn among what was recorded before.
+enum LookedFor {
+    /// All of it.
+    Everything,
+    /// These asks, because a quota has no room for them.
+    Asks(HashSet<RequestKey>),
 }
 
 impl WriteMode {
@@ -77,13 +84,25 @@ impl WriteMode {
         }
     }
 
-    /// Whether this ask was looked for among those that were answered, because a quota has no room for it.
+    /// Whether this was looked for among what was recorded before.
     fn has_looked_for(&self, proposal: &Proposal) -> bool {
-        let (Self::Turn { looked_for, .. }, Intent::Decision(decision)) = (self, &proposal.intent) else {
-            return false;
-        };
-        let request = decision.request.as_ref();
-        request.is_some_and(|named| looked_for.contains(&named.key))
+        match self {
+            Self::Turn { looked_for, .. } => looked_for.has(proposal),
+            Self::Append => false,
+        }
+    }
+}
+
+impl LookedFor {
+    fn has(&self, proposal: &Proposal) -> bool {
+        match (self, &proposal.intent) {
+            (Self::Everything, _) => true,
+            (Self::Asks(keys), Intent::Decision(decision)) => {
+                let request = decision.request.as_ref();
+                request.is_some_and(|named| keys.contains(&named.key))
+            }
+            (Self::Asks(_), _) => false,
+        }
     }
 }
 
@@ -298,7 +317,6 @@ impl Task {
         } else {
             None
         };
-        let was_looked_up = self.look_ups_left > 0;
         let looked_up = self.look_up(tenants, gathered.proposals(), allowed);
         let Basis { mode, places, found } = looked_up.await?;
         // As long as it has not taken longer than the whole of it was expected to, those who could wait for that still can.
@@ -321,7 +339,7 @@ impl Task {
         let ends_first = allowed.ending_first && mode.ends_first();
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
         let applied = apply(&books, found, proposals, time, &self.parts.signing_key);
-        self.check_guesses(tenants, (proposals, &applied), &mode, was_looked_up)?;
+        self.reject_guesses(&mode, tenants, proposals, &applied)?;
         if !applied.batch.is_empty() {
             self.commit(mode, tenants, proposals, &applied).await?;
         }
@@ -358,14 +376,14 @@ impl Task {
         signs_at.unwrap_or(now)
     }
 
-    /// That a batch says nothing that was only guessed and that storage would not refuse if it were wrong. One that
-    /// does is made again.
-    fn check_guesses(
+    /// Fails if the batch says something that was only guessed and that storage would not refuse if it were wrong.
+    /// The batch is made again then, and what was guessed is looked up.
+    fn reject_guesses(
         &mut self,
-        tenants: &[TenantId],
-        (proposals, applied): (&[Proposal], &Applied),
         mode: &WriteMode,
-        was_looked_up: bool,
+        tenants: &[TenantId],
+        proposals: &[Proposal],
+        applied: &Applied,
     ) -> Result<(), Failure> {
         if matches!(mode, WriteMode::Append) && applied.dispositions.iter().any(was_turned_back) {
             // Where its tenants stand was a guess, and so it is that a directory has moved: another gateway may have
@@ -374,7 +392,7 @@ impl Task {
             return Err(Failure::Again(RetryCause::DirectoryGuessed));
         }
         let mut each = proposals.iter().zip(&applied.dispositions);
-        if !was_looked_up && each.any(|one| may_be_repeated(one) && !mode.has_looked_for(one.0)) {
+        if each.any(|one| may_be_repeated(one) && !mode.has_looked_for(one.0)) {
             self.look_ups_left = 1;
             return Err(Failure::Again(RetryCause::MayBeRecorded));
         }
@@ -490,11 +508,10 @@ impl Task {
         let looked_for = if self.look_ups_left > 0 {
             self.look_ups_left -= 1;
             let looked = reads.read_earlier_of_all(&mut *turn, proposals, &mut found).await;
-            looked.map(|()| HashSet::new())
+            looked.map(|()| LookedFor::Everything)
         } else {
-            reads
-                .read_earlier_of_refused(&mut *turn, proposals, &mut found, times)
-                .await
+            let looked = reads.read_earlier_of_refused(&mut *turn, proposals, &mut found, times);
+            looked.await.map(LookedFor::Asks)
         };
         let looked_for = looked_for.map_err(|error| unreadable(&error))?;
         let mode = WriteMode::Turn {
