@@ -370,7 +370,7 @@ impl Task {
     }
 
     /// The time that entries would have now: not before the signing key begins.
-    fn time(&self) -> Timestamp {
+    fn expected_entry_time(&self) -> Timestamp {
         let now = self.parts.clock.now();
         let signs_at = signs_at(&self.parts.signing_key, &self.parts.snapshot.load(), now, now);
         signs_at.unwrap_or(now)
@@ -478,7 +478,7 @@ impl Task {
             return None;
         }
         let places = self.footprints.places(tenants)?;
-        let times = Times::new(self.time(), &places);
+        let times = Times::new(self.expected_entry_time(), &places);
         let found = reads.read_remembered(&self.footprints, times)?;
         Some(Basis {
             mode: WriteMode::Append,
@@ -501,7 +501,7 @@ impl Task {
             self.forget_lost(tenant);
             return Err(Failure::Fault);
         }
-        let times = Times::new(self.time(), &places);
+        let times = Times::new(self.expected_entry_time(), &places);
         let found = reads.read(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| unreadable(&error))?;
         let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
