@@ -533,7 +533,7 @@ impl<'p> Pass<'p> {
 
     fn move_budgets(&mut self, tenant: TenantId, change: &BudgetMove) -> Disposition {
         let at = self.time_of(tenant);
-        match self.found.budgets.settle_move(tenant, change, at) {
+        match self.found.budgets.make_move(tenant, change, at) {
             Err(conflict) => Disposition::Conflict(conflict),
             Ok(Moved::Before(answer)) => Disposition::Replayed(answer),
             Ok(Moved::Now {
@@ -555,9 +555,11 @@ impl<'p> Pass<'p> {
     }
 
     fn change_approval(&mut self, tenant: TenantId, change: &ApprovalChange) -> Disposition {
-        let found = self.found.approvals.get(&(tenant, change.id));
-        let settled = found.ok_or(ApprovalConflict::Missing);
-        match settled.and_then(|approval| change.settle(approval, self.clock)) {
+        let approval = self.found.approvals.get(&(tenant, change.id));
+        let changed = approval
+            .ok_or(ApprovalConflict::Missing)
+            .and_then(|approval| change.apply_to(approval, self.clock));
+        match changed {
             Ok((after, entry)) => {
                 self.put_approval(tenant, after);
                 self.link(tenant, &entry).recorded()

@@ -71,7 +71,7 @@ pub enum ApprovalConflict {
 
 impl ApprovalChange {
     /// The approval afterwards, and the entry that tells of it.
-    pub(crate) fn settle(
+    pub(crate) fn apply_to(
         &self,
         approval: &Approval,
         now: Timestamp,

@@ -166,7 +166,7 @@ impl Moved {
 
 impl KnownBudgets {
     /// Makes a move, or none: also where the key of its request stands for another one.
-    pub(crate) fn settle_move(
+    pub(crate) fn make_move(
         &mut self,
         tenant: TenantId,
         change: &BudgetMove,
@@ -181,7 +181,7 @@ impl KnownBudgets {
                 Err(Conflict::RequestReused)
             };
         }
-        let moved = self.make(tenant, &change.what, now);
+        let moved = self.make_unrepeated(tenant, &change.what, now);
         // Also where nothing had to be done: done now, it would be another thing than it was then.
         if let (Ok(Moved::Now { answer, .. } | Moved::Before(answer)), Some(repeat)) =
             (&moved, &change.repeat)
@@ -198,7 +198,13 @@ impl KnownBudgets {
         moved.map_err(|conflict| Conflict::Budget(Box::new(conflict)))
     }
 
-    fn make(&mut self, tenant: TenantId, what: &Move, now: Timestamp) -> Result<Moved, BudgetConflict> {
+    /// Makes a move whose request was not answered before.
+    fn make_unrepeated(
+        &mut self,
+        tenant: TenantId,
+        what: &Move,
+        now: Timestamp,
+    ) -> Result<Moved, BudgetConflict> {
         match what {
             Move::Create { budget, by } => self.create(tenant, budget, by),
             Move::Change {
