@@ -18,7 +18,7 @@ use crate::tenant::{
     GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
 };
 use crate::validate::undeclared::Span;
-use crate::validate::{Validator, Verdict};
+use crate::validate::{Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
 use canon::Digest;
 use cedar_policy::Schema;
@@ -371,15 +371,15 @@ impl CompiledPolicy {
         let parsed = parsed(policy)?;
         let checks = parsed.iter().map(|parsed| validator.checks(parsed)).sum();
         *checks_left = checks_left.checked_sub(checks).ok_or_else(|| too_wide(policy))?;
-        let mut all = Verdict::default();
+        let mut all = Validated::default();
         for statement in &parsed {
-            let verdict = validator.validate(statement);
-            all.errors.extend(verdict.errors);
-            all.unfit.extend(verdict.unfit);
-            all.warnings.extend(verdict.warnings);
-            all.declared.extend(verdict.declared);
+            let found = validator.validate(statement);
+            all.errors.extend(found.errors);
+            all.unfit.extend(found.unfit);
+            all.warnings.extend(found.warnings);
+            all.declared.extend(found.declared);
         }
-        let Verdict {
+        let Validated {
             errors,
             mut unfit,
             mut warnings,

@@ -53,7 +53,7 @@ pub(crate) struct Validator<'s> {
 
 /// What validation found.
 #[derive(Debug, Default)]
-pub(crate) struct Verdict {
+pub(crate) struct Validated {
     pub(crate) errors: Vec<Diagnostic>,
     /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, or asks
     /// for groups that are not known. It keeps nothing from starting.
@@ -109,7 +109,7 @@ impl<'s> Validator<'s> {
     }
 
     /// What is wrong with this policy, and what is odd about it.
-    pub(crate) fn validate(&self, parsed: &Parsed) -> Verdict {
+    pub(crate) fn validate(&self, parsed: &Parsed) -> Validated {
         let template = &parsed.template;
         let mut errors: Vec<_> = Cedar::validate_entity_types_and_literals(self.schema, template)
             .map(|error| finding(parsed, Severity::Error, &error))
@@ -143,7 +143,7 @@ impl<'s> Validator<'s> {
         let tests = self.tests(parsed, &asks, admitted.is_empty());
         unfit.extend(tests.undeclared);
         unfit.extend(groups_of_named_actions(parsed));
-        Verdict {
+        Validated {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),
             warnings: once_a_place(warnings),

@@ -15,7 +15,7 @@ use crate::nobody;
 use crate::parameters::{self, Rules};
 use crate::schema;
 use crate::statement::Statement;
-use crate::validate::{Validator, Verdict};
+use crate::validate::{Validated, Validator};
 use canon::Digest;
 use cedar_policy::Schema;
 use model::{Name, SlashFreeName};
@@ -79,7 +79,7 @@ impl Vocabulary {
         rules: &WeakCache<Digest, Rules>,
     ) -> Result<Self, Diagnostics> {
         let vocabulary = Self::unvalidated(base, registry, rules)?;
-        let Verdict { errors, warnings, .. } = validate(base, schema);
+        let Validated { errors, warnings, .. } = validate(base, schema);
         if !errors.is_empty() {
             return Err(Diagnostics(errors));
         }
@@ -182,14 +182,14 @@ pub(crate) fn of_schema(tool: &SlashFreeName, action: &Name, fault: Diagnostic) 
 
 /// The base policies fit every registry, also one without the actions that they are about: what never matches is odd
 /// only, and so is what is wrong for users only, which they may have said for long.
-fn validate(base: &BasePolicies, schema: &Schema) -> Verdict {
+fn validate(base: &BasePolicies, schema: &Schema) -> Validated {
     let validator = Validator::new(schema);
-    let mut all = Verdict::default();
+    let mut all = Validated::default();
     for parsed in &*base.policies {
-        let verdict = validator.validate(parsed);
-        let unfit = verdict.unfit.into_iter().map(Diagnostic::into_warning);
-        all.errors.extend(verdict.errors);
-        all.warnings.extend(verdict.warnings);
+        let found = validator.validate(parsed);
+        let unfit = found.unfit.into_iter().map(Diagnostic::into_warning);
+        all.errors.extend(found.errors);
+        all.warnings.extend(found.warnings);
         all.warnings.extend(unfit);
     }
     all.warnings.extend(nobody::warnings(&base.policies));

@@ -109,7 +109,7 @@ fn policies() -> impl Strategy<Value = String> {
     })
 }
 
-fn by_us(text: &str) -> Verdict {
+fn by_us(text: &str) -> Validated {
     Validator::new(&SCHEMA).validate(&parse::parse("mine", text, &[]).unwrap()[0])
 }
 
@@ -200,7 +200,7 @@ fn there_is_as_much_to_check_as_parts_for_the_asks_that_are_met() {
 fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
     let told = |scope: &str, condition: &str| {
         let text = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {condition} }};");
-        let Verdict {
+        let Validated {
             errors,
             unfit,
             warnings,
@@ -233,7 +233,7 @@ fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
 fn users_are_principals_and_only_agents_have_members() {
     let said = |scope: &str, condition: &str| {
         let text = format!("@id(\"a\") permit ({scope}, action, resource) when {{ {condition} }};");
-        let Verdict { errors, unfit, .. } = by_us(&text);
+        let Validated { errors, unfit, .. } = by_us(&text);
         let wrong = errors.into_iter().chain(unfit);
         wrong.map(|error| error.message).collect::<String>()
     };
@@ -256,13 +256,13 @@ fn users_are_principals_and_only_agents_have_members() {
 
 #[test]
 fn look_alike_letters_are_pointed_at() {
-    let verdict =
+    let found =
         by_us("@id(\"a\") permit (principal, action, resource) when { principal.name == \"sсope\" };");
-    assert!(verdict.errors.is_empty());
+    assert!(found.errors.is_empty());
     assert!(
-        verdict.warnings[0].message.contains("mixed scripts"),
+        found.warnings[0].message.contains("mixed scripts"),
         "{:?}",
-        verdict.warnings
+        found.warnings
     );
 }
 
@@ -271,7 +271,7 @@ fn look_alike_letters_are_pointed_at() {
 fn unfit_of(scope: &str, condition: &str) -> Vec<(String, String)> {
     let text =
         format!("@id(\"a\") forbid ({scope}, resource) when {{ ({condition}) || context.sensitive }};");
-    let Verdict { errors, unfit, .. } = by_us(&text);
+    let Validated { errors, unfit, .. } = by_us(&text);
     assert_eq!(errors, [], "{text}");
     let at = |finding: &Diagnostic| {
         let place = finding.place.unwrap();
@@ -409,7 +409,7 @@ fn what_is_not_known_is_told_once_and_not_as_nested_too_deeply() {
             "for policy `mine/a`, unrecognized entity type `Foo`",
         ),
     ] {
-        let Verdict { errors, unfit, .. } = by_us(&format!("@id(\"a\") forbid ({scope}, resource);"));
+        let Validated { errors, unfit, .. } = by_us(&format!("@id(\"a\") forbid ({scope}, resource);"));
         let errors: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         assert_eq!((errors, unfit), (vec![said], Vec::new()));
     }
@@ -423,15 +423,11 @@ fn what_is_nested_too_deeply_for_the_stack_is_told() {
     LazyLock::force(&SCHEMA);
     // Little more than what Cedar leaves free.
     let little = std::thread::Builder::new().stack_size(256 << 10);
-    let verdict = std::thread::scope(|scope| {
+    let found = std::thread::scope(|scope| {
         let validated = || Validator::new(&SCHEMA).validate(&parsed[0]);
         little.spawn_scoped(scope, validated).unwrap().join().unwrap()
     });
-    let errors: Vec<_> = verdict
-        .errors
-        .iter()
-        .map(|error| error.message.as_str())
-        .collect();
+    let errors: Vec<_> = found.errors.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(errors, ["the policy is nested too deeply to be validated"]);
 }
 
