@@ -97,7 +97,7 @@ pub struct Compiler {
 
 /// Whether policies are in force already.
 #[derive(Debug, Clone, Copy)]
-enum Standing<'a> {
+enum Stage<'a> {
     InForce,
     /// Somebody wants to put them in force in the place of these, if there are any.
     New {
@@ -145,7 +145,7 @@ impl Compiler {
     /// These policies, which are in force, or everything that is wrong with them. Whatever is only asked of new ones is
     /// not asked of them, so that nobody's policies are lost, nor is the start of a gateway.
     pub fn compile(&self, candidate: Candidate<'_>) -> Result<PolicySet, Diagnostics> {
-        self.compile_for(candidate, Standing::InForce)
+        self.compile_for(candidate, Stage::InForce)
     }
 
     /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may
@@ -158,14 +158,10 @@ impl Compiler {
         before: Option<Candidate<'_>>,
     ) -> Result<PolicySet, Diagnostics> {
         check_links(candidate.policies, before.map_or(&[], |before| before.policies))?;
-        self.compile_for(candidate, Standing::New { before })
+        self.compile_for(candidate, Stage::New { before })
     }
 
-    fn compile_for(
-        &self,
-        candidate: Candidate<'_>,
-        standing: Standing<'_>,
-    ) -> Result<PolicySet, Diagnostics> {
+    fn compile_for(&self, candidate: Candidate<'_>, stage: Stage<'_>) -> Result<PolicySet, Diagnostics> {
         let registry = vocabulary::digest(candidate.registry);
         let vocabulary = self.vocabulary(registry, candidate.registry).map_err(|wrong| {
             // What can be told without a vocabulary is told as well.
@@ -182,7 +178,7 @@ impl Compiler {
         for (policy, compiled) in candidate
             .policies
             .iter()
-            .zip(self.validated(registry, candidate, standing, CHECKS_MAX)?)
+            .zip(self.validated(registry, candidate, stage, CHECKS_MAX)?)
         {
             match compiled {
                 Ok(compiled) => {
@@ -198,7 +194,7 @@ impl Compiler {
             let statements = policies.iter().flat_map(|policy| &policy.statements);
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
-        if let Standing::New { before } = standing {
+        if let Stage::New { before } = stage {
             faults.extend(self.newly_unfit(&unfit, before));
             let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
             add_at_other_places(&mut faults, hidden.unwrap_or_default());
@@ -318,10 +314,10 @@ impl Compiler {
         &self,
         registry: Digest,
         candidate: Candidate<'_>,
-        standing: Standing<'_>,
+        stage: Stage<'_>,
         checks_max: usize,
     ) -> Result<Vec<Compiled>, Diagnostics> {
-        let Standing::New { before } = standing else {
+        let Stage::New { before } = stage else {
             return self.policies(registry, candidate, usize::MAX);
         };
         let compiled = self.policies(registry, candidate, checks_max)?;

@@ -452,8 +452,8 @@ fn what_took_long_to_validate_before_may_take_it_again() {
         with_tools(&policies, wide_tools(tools), |candidate| {
             let registry = vocabulary::digest(candidate.registry);
             let new = |before: Option<Candidate<'_>>| {
-                let standing = Standing::New { before };
-                let found = compiler.validated(registry, candidate, standing, checks_max);
+                let stage = Stage::New { before };
+                let found = compiler.validated(registry, candidate, stage, checks_max);
                 found.unwrap().remove(0).is_ok()
             };
             match before {
