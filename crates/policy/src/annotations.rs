@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 /// What a policy does when it is satisfied.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Role {
+pub(crate) enum PolicyEffect {
     /// `forbid`: deny.
     Forbid,
     /// `permit`: allow.
@@ -23,7 +23,7 @@ pub(crate) enum Role {
 /// Everything that the annotations of one policy say, beside its id.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Annotations {
-    pub(crate) role: Role,
+    pub(crate) effect: PolicyEffect,
     pub(crate) reason: Option<String>,
     pub(crate) agent_message: Option<String>,
     pub(crate) obligations: Obligations,
@@ -33,10 +33,10 @@ pub(crate) struct Annotations {
 impl Annotations {
     /// Their texts, but for the id's, as they were written but for their order.
     pub(crate) fn to_texts(&self) -> BTreeMap<&'static str, String> {
-        let (decision, terms) = match &self.role {
-            Role::Forbid | Role::Permit => (None, None),
-            Role::Approval(terms) => (Some("require_approval"), Some(terms)),
-            Role::Advice => (Some("advise"), None),
+        let (decision, terms) = match &self.effect {
+            PolicyEffect::Forbid | PolicyEffect::Permit => (None, None),
+            PolicyEffect::Approval(terms) => (Some("require_approval"), Some(terms)),
+            PolicyEffect::Advice => (Some("advise"), None),
         };
         let obligations: Vec<_> = self
             .obligations
@@ -141,25 +141,25 @@ impl<'a> Texts<'a> {
         }
     }
 
-    fn role(&self, effect: Effect) -> Result<Role, Fault> {
-        let role = match (self.decision, effect) {
-            (None, Effect::Forbid) => Role::Forbid,
-            (None, Effect::Permit) => Role::Permit,
-            (Some("require_approval"), Effect::Permit) => Role::Approval(self.terms()?),
-            (Some("advise"), Effect::Permit) => Role::Advice,
+    fn effect(&self, word: Effect) -> Result<PolicyEffect, Fault> {
+        let effect = match (self.decision, word) {
+            (None, Effect::Forbid) => PolicyEffect::Forbid,
+            (None, Effect::Permit) => PolicyEffect::Permit,
+            (Some("require_approval"), Effect::Permit) => PolicyEffect::Approval(self.terms()?),
+            (Some("advise"), Effect::Permit) => PolicyEffect::Advice,
             (Some("require_approval" | "advise"), Effect::Forbid) => {
                 return fault("a forbid denies and can have no `@decision`", "make it a permit");
             }
             (Some(other), _) => return fault(format!("there is no decision `{other}`"), DECISIONS),
         };
         let terms = self.approvers.is_some() || self.quorum.is_some() || self.exclude_owner.is_some();
-        if terms && !matches!(role, Role::Approval(_)) {
+        if terms && !matches!(effect, PolicyEffect::Approval(_)) {
             return fault(
                 "`@approvers`, `@quorum` and `@exclude_owner` say who approves, and this policy asks for no approval",
                 "add `@decision(\"require_approval\")` to a permit, or take them away",
             );
         }
-        Ok(role)
+        Ok(effect)
     }
 
     fn terms(&self) -> Result<ApprovalTerms, Fault> {
@@ -184,12 +184,12 @@ impl<'a> Texts<'a> {
         }
     }
 
-    fn obligations(&self, role: &Role) -> Result<Obligations, Fault> {
+    fn obligations(&self, effect: &PolicyEffect) -> Result<Obligations, Fault> {
         let texts = self.obligation.into_iter().flat_map(|list| list.split(','));
         let obligations = texts
-            .map(|text| obligation(text.trim(), role))
+            .map(|text| obligation(text.trim(), effect))
             .collect::<Result<Vec<_>, _>>()?;
-        if obligations.is_empty() && *role == Role::Advice {
+        if obligations.is_empty() && *effect == PolicyEffect::Advice {
             return fault(
                 "a policy that advises has no `@obligation`",
                 "say what it advises, or delete it",
@@ -199,10 +199,10 @@ impl<'a> Texts<'a> {
     }
 }
 
-fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
+fn obligation(text: &str, effect: &PolicyEffect) -> Result<Obligation, Fault> {
     let obligation = Obligation::parse(text);
     match &obligation {
-        Obligation::QuarantineAgent if *role != Role::Forbid => fault(
+        Obligation::QuarantineAgent if *effect != PolicyEffect::Forbid => fault(
             "only a forbid can quarantine the agent",
             "an agent that was allowed something stays in service",
         ),
@@ -218,17 +218,17 @@ fn obligation(text: &str, role: &Role) -> Result<Obligation, Fault> {
     }
 }
 
-/// What the annotations of a policy with this effect say, and its id.
+/// What the annotations of a policy that begins with this word say, and its id.
 pub(crate) fn read<'a>(
-    effect: Effect,
+    word: Effect,
     annotations: impl Iterator<Item = (&'a str, &'a str)>,
 ) -> Result<(&'a str, Annotations), Fault> {
     let texts = Texts::read(annotations)?;
     let id = texts.id()?;
-    let role = texts.role(effect)?;
-    let obligations = texts.obligations(&role)?;
+    let effect = texts.effect(word)?;
+    let obligations = texts.obligations(&effect)?;
     let annotations = Annotations {
-        role,
+        effect,
         reason: texts.reason.map(str::to_owned),
         agent_message: texts.agent_message.map(str::to_owned),
         obligations,
@@ -261,18 +261,24 @@ mod tests {
 
     #[test]
     fn without_a_decision_the_effect_decides() {
-        assert_eq!(read_one(Effect::Permit, &[ID]).unwrap().role, Role::Permit);
-        assert_eq!(read_one(Effect::Forbid, &[ID]).unwrap().role, Role::Forbid);
+        assert_eq!(
+            read_one(Effect::Permit, &[ID]).unwrap().effect,
+            PolicyEffect::Permit
+        );
+        assert_eq!(
+            read_one(Effect::Forbid, &[ID]).unwrap().effect,
+            PolicyEffect::Forbid
+        );
     }
 
     #[test]
     fn an_approval_says_who_approves() {
         let terms = |annotations: &[(&'static str, &'static str)]| {
             let all = [&[ID, ("decision", "require_approval")], annotations].concat();
-            read_one(Effect::Permit, &all).map(|annotations| annotations.role)
+            read_one(Effect::Permit, &all).map(|annotations| annotations.effect)
         };
         let approval = |group: Option<&str>, quorum| {
-            Ok(Role::Approval(ApprovalTerms {
+            Ok(PolicyEffect::Approval(ApprovalTerms {
                 group: group.map(str::to_owned),
                 quorum,
                 also: Vec::new(),
@@ -285,7 +291,7 @@ mod tests {
             approval(Some("leads"), 2)
         );
         for value in ["", "true"] {
-            let Ok(Role::Approval(terms)) = terms(&[("exclude_owner", value)]) else {
+            let Ok(PolicyEffect::Approval(terms)) = terms(&[("exclude_owner", value)]) else {
                 panic!("`{value}` is refused");
             };
             assert!(terms.exclude_owner);

@@ -2,7 +2,7 @@
 //!
 //! Who is in a group and who has voted is not known here.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::diagnostics::Diagnostic;
 use crate::set::PolicySet;
 use crate::statement::Statement;
@@ -101,9 +101,9 @@ impl PolicySet {
     fn wanted(&self) -> impl Iterator<Item = (&Statement, &str, u32)> {
         let policies = self.contents.policies.iter();
         let statements = policies.flat_map(|policy| &policy.statements);
-        statements.filter_map(|statement| match &statement.annotations.role {
-            Role::Approval(terms) => Some((&**statement, terms.group.as_deref()?, terms.quorum)),
-            Role::Forbid | Role::Permit | Role::Advice => None,
+        statements.filter_map(|statement| match &statement.annotations.effect {
+            PolicyEffect::Approval(terms) => Some((&**statement, terms.group.as_deref()?, terms.quorum)),
+            PolicyEffect::Forbid | PolicyEffect::Permit | PolicyEffect::Advice => None,
         })
     }
 }

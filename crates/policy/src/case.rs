@@ -1,6 +1,6 @@
 //! One question before the policies: which of them it is about, and whether their conditions hold.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::condition::Condition;
 use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
@@ -220,9 +220,10 @@ impl<'s> Case<'s> {
         }
         found.retain(|(rule, _)| {
             let annotations = &rule.statement.annotations;
+            let is_advice = annotations.effect == PolicyEffect::Advice;
             rule.statement.is_about(principal.kind())
                 // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (annotations.role != Role::Advice || parameters.may_concern(&annotations.obligations))
+                && (!is_advice || parameters.may_concern(&annotations.obligations))
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let reads = conditions.fold(reads, |reads, condition| reads.union(condition.reads));

@@ -1,6 +1,6 @@
 //! From texts to a [`PolicySet`]: parsed, validated as strictly as Cedar can, and remembered.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::base::BasePolicies;
 use crate::cache::{Recent, WeakCache};
 use crate::condition;
@@ -430,9 +430,9 @@ fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
         let id = statement.id.as_str();
         id.len() + id.matches(['"', '\\']).count() + 3
     });
-    let groups = statements().filter_map(|statement| match &statement.annotations.role {
-        Role::Approval(terms) => terms.group.as_deref(),
-        Role::Forbid | Role::Permit | Role::Advice => None,
+    let groups = statements().filter_map(|statement| match &statement.annotations.effect {
+        PolicyEffect::Approval(terms) => terms.group.as_deref(),
+        PolicyEffect::Forbid | PolicyEffect::Permit | PolicyEffect::Advice => None,
     });
     let groups: BTreeSet<&str> = groups.collect();
     // As they stand in a list, `{"group":…,"quorum":4294967295},`.
@@ -520,9 +520,9 @@ fn name_faults(policies: &[TenantPolicy]) -> Vec<Diagnostic> {
 }
 
 fn permit_fault(statement: &Statement) -> Option<Diagnostic> {
-    match statement.annotations.role {
-        Role::Forbid | Role::Advice => None,
-        Role::Permit | Role::Approval(_) => Some(
+    match statement.annotations.effect {
+        PolicyEffect::Forbid | PolicyEffect::Advice => None,
+        PolicyEffect::Permit | PolicyEffect::Approval(_) => Some(
             Diagnostic::error("the operator does not let tenants permit anything")
                 .with_help("write a `forbid`, or ask the operator for a base policy that permits it")
                 .about(&statement.id)

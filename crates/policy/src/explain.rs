@@ -1,7 +1,7 @@
 //! An answer with everything that led to it: the policies that the ask is about, what came of each, and the question as
 //! Cedar saw it. For people who try policies; nothing here is recorded, and it shows what the ask holds.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::case::{Case, Evaluated, Known};
 use crate::diagnostics::Place;
 use crate::evaluate::Asked;
@@ -228,9 +228,9 @@ impl PolicySet {
         let outcome = evaluated.outcome(world);
         PolicyOutcome {
             id: statement.id.clone(),
-            effect: match statement.annotations.role {
-                Role::Forbid => "forbid",
-                Role::Permit | Role::Approval(_) | Role::Advice => "permit",
+            effect: match statement.annotations.effect {
+                PolicyEffect::Forbid => "forbid",
+                PolicyEffect::Permit | PolicyEffect::Approval(_) | PolicyEffect::Advice => "permit",
             },
             mode: self.contents.mode(evaluated.presence).as_str(),
             annotations: statement.annotations.to_texts(),

@@ -3,7 +3,7 @@
 //!
 //! Whether anybody of an id or a name is registered is not asked here: they may come later.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::diagnostics::Diagnostic;
 use crate::facts::TYPES;
 use crate::parse::Parsed;
@@ -74,7 +74,7 @@ fn of_entity(uid: &EntityUID) -> Option<Diagnostic> {
 }
 
 fn of_approvers(statement: &Statement) -> Option<Diagnostic> {
-    let Role::Approval(terms) = &statement.annotations.role else {
+    let PolicyEffect::Approval(terms) = &statement.annotations.effect else {
         return None;
     };
     let why = Name::new(terms.group.as_deref()?).err()?;

@@ -2,7 +2,7 @@
 //! where the caller claims that a read changes something. All of them have to be allowed. What comes of the policies
 //! for one of them is in `findings`.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::case::{Case, Evaluated, Known};
 use crate::evaluate::Failure;
 use crate::parameters::Parameters;
@@ -53,7 +53,7 @@ impl PolicySet {
             // is more room for all others.
             let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
                 Err(Failure::Excess(_)) => true,
-                Err(Failure::Cedar(_)) => one.statement.annotations.role == Role::Advice,
+                Err(Failure::Cedar(_)) => one.statement.annotations.effect == PolicyEffect::Advice,
                 Ok(_) => false,
             };
             (!evaluated.iter().any(may_differ)).then(|| case.ruling(&evaluated, world))

@@ -3,7 +3,7 @@
 //! A slice comes from the same scopes, guards and canaries that a question meets, but by another way than the index, so
 //! that what is concluded from slices can be checked with questions.
 
-use crate::annotations::Role;
+use crate::annotations::PolicyEffect;
 use crate::condition::Condition;
 use crate::context::{Groups, Side};
 use crate::evaluate::Asked;
@@ -278,7 +278,7 @@ impl Sliceable<'_> {
         let condition = self.statement.condition.as_ref();
         let condition = condition.map_or(Expr::val(true), |condition| (*condition.expression).clone());
         let whole = Expr::and(scope.action.as_expr(), self.condition(condition));
-        let effect = effect(&self.statement.annotations.role);
+        let effect = effect(&self.statement.annotations.effect);
         let obligations = match effect {
             Effect::Advise if can_fail(&whole) => self.statement.annotations.obligations.as_slice(),
             _ => &[],
@@ -348,7 +348,7 @@ impl<'s> Sliceable<'s> {
         let condition = self.condition(own);
         Part {
             id: &self.statement.id,
-            effect: effect(&self.statement.annotations.role),
+            effect: effect(&self.statement.annotations.effect),
             reads: ReadSet::of(&condition),
             condition,
             may_fail_with_long_texts,
@@ -378,12 +378,12 @@ impl Part<'_> {
     }
 }
 
-const fn effect(role: &Role) -> Effect {
-    match role {
-        Role::Forbid => Effect::Forbid,
-        Role::Approval(_) => Effect::RequireApproval,
-        Role::Permit => Effect::Permit,
-        Role::Advice => Effect::Advise,
+const fn effect(of_policy: &PolicyEffect) -> Effect {
+    match of_policy {
+        PolicyEffect::Forbid => Effect::Forbid,
+        PolicyEffect::Approval(_) => Effect::RequireApproval,
+        PolicyEffect::Permit => Effect::Permit,
+        PolicyEffect::Advice => Effect::Advise,
     }
 }
 

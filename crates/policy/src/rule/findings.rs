@@ -2,7 +2,7 @@
 //! it could have made the ruling stricter. Ids are sorted, so that the ruling never depends on the order in which
 //! policies were evaluated.
 
-use crate::annotations::{Annotations, Role};
+use crate::annotations::{Annotations, PolicyEffect};
 use crate::approvers::Approvers;
 use crate::case::{Case, Evaluated};
 use crate::evaluate::{Excess, Failure};
@@ -34,15 +34,15 @@ impl Case<'_> {
         for one in evaluated {
             let statement = one.statement;
             let satisfied = (&statement.id, &*statement.annotations);
-            match (one.outcome(world), &statement.annotations.role) {
+            match (one.outcome(world), &statement.annotations.effect) {
                 _ if !self.known.contents.counts(one.presence, world) => {}
                 (Ok(false), _) => {}
-                (Ok(true), Role::Forbid) => findings.forbids.push(satisfied),
-                (Ok(true), Role::Approval(_)) => findings.approvals.push(satisfied),
-                (Ok(true), Role::Permit) => findings.permits.push(satisfied),
-                (Ok(true), Role::Advice) => findings.advice.push(satisfied),
-                (Err(failure), role) => {
-                    if *role != Role::Permit {
+                (Ok(true), PolicyEffect::Forbid) => findings.forbids.push(satisfied),
+                (Ok(true), PolicyEffect::Approval(_)) => findings.approvals.push(satisfied),
+                (Ok(true), PolicyEffect::Permit) => findings.permits.push(satisfied),
+                (Ok(true), PolicyEffect::Advice) => findings.advice.push(satisfied),
+                (Err(failure), effect) => {
+                    if *effect != PolicyEffect::Permit {
                         findings.strict_faults.push(statement.id.clone());
                     }
                     findings.faults.push(PolicyFault {
@@ -160,9 +160,9 @@ fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Ob
 fn approvers(deciding: &[Satisfied<'_>]) -> Option<Approvers> {
     let all = deciding
         .iter()
-        .filter_map(|(_, annotations)| match &annotations.role {
-            Role::Approval(terms) => Some(Approvers::of(terms)),
-            Role::Forbid | Role::Permit | Role::Advice => None,
+        .filter_map(|(_, annotations)| match &annotations.effect {
+            PolicyEffect::Approval(terms) => Some(Approvers::of(terms)),
+            PolicyEffect::Forbid | PolicyEffect::Permit | PolicyEffect::Advice => None,
         });
     all.reduce(Approvers::and)
 }

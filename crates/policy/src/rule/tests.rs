@@ -304,7 +304,8 @@ proptest! {
             };
             // Advice that has nothing to add is not asked for.
             let may_tell = |id: &str| {
-                statement(id).annotations.role != Role::Advice || question.parameters.contains("base")
+                let effect = &statement(id).annotations.effect;
+                *effect != PolicyEffect::Advice || question.parameters.contains("base")
             };
             let is_meant = |id: &str, principal: Principal<'_>| {
                 matches!(principal, Principal::Agent) || means_users(statement(id).text())

@@ -178,7 +178,7 @@ struct Meaning<'r> {
 
 fn meaning<'r>(rule: &'r Sliceable<'_>) -> Meaning<'r> {
     let statement = rule.statement;
-    let effect = super::effect(&statement.annotations.role);
+    let effect = super::effect(&statement.annotations.effect);
     let condition = statement.condition.as_ref();
     Meaning {
         effect,
