@@ -5,7 +5,7 @@ use crate::condition::Condition;
 use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
 use crate::like;
-use crate::parameters::{Parameters, Rules};
+use crate::parameters::{ParameterRules, Parameters};
 use crate::question::{Question, Unanswerable};
 use crate::read_set::{Member, ReadSet};
 use crate::set::{Contents, Presence, TenantRule, World};
@@ -140,13 +140,13 @@ impl<'s> Known<'s> {
         contents: &'s Contents,
         question: &Question<'_>,
     ) -> Result<Option<Self>, Unanswerable> {
-        Self::with(contents, question, Rules::unknown)
+        Self::with(contents, question, ParameterRules::unknown)
     }
 
     fn with(
         contents: &'s Contents,
         question: &Question<'_>,
-        parameters: impl FnOnce(&'s Rules) -> Result<Parameters<'s>, Unanswerable>,
+        parameters: impl FnOnce(&'s ParameterRules) -> Result<Parameters<'s>, Unanswerable>,
     ) -> Result<Option<Self>, Unanswerable> {
         let (tool, action) = (question.tool.name.as_str(), question.action.name.as_str());
         let Some(action) = contents.vocabulary.action(tool, action) else {

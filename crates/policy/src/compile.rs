@@ -8,7 +8,7 @@ use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::like;
 use crate::nobody;
 use crate::obligations;
-use crate::parameters::{self, Rules};
+use crate::parameters::{self, ParameterRules};
 use crate::parse::{self, Parsed};
 use crate::ruling::PolicyId;
 use crate::schema;
@@ -87,7 +87,7 @@ pub enum TenantPermits {
 #[derive(Debug)]
 pub struct Compiler {
     base: BasePolicies,
-    rules: WeakCache<Digest, Rules>,
+    parameter_rules: WeakCache<Digest, ParameterRules>,
     vocabularies: WeakCache<Digest, Vocabulary>,
     /// Large, and needed only when something is validated.
     schemas: Recent<Digest, Schema>,
@@ -130,7 +130,7 @@ impl Compiler {
     pub fn new(base: BasePolicies) -> Self {
         Self {
             base,
-            rules: WeakCache::default(),
+            parameter_rules: WeakCache::default(),
             vocabularies: WeakCache::default(),
             schemas: Recent::new(SCHEMAS_MAX),
             policies: WeakCache::default(),
@@ -281,8 +281,8 @@ impl Compiler {
     /// should not bring it in.
     pub fn unbounded(&self, tool: &SlashFreeName, action: &ToolAction) -> Option<Diagnostic> {
         let rules = self
-            .rules
-            .get(parameters::digest(action), || Rules::of(action))
+            .parameter_rules
+            .get(parameters::digest(action), || ParameterRules::of(action))
             .ok()?;
         let fault = rules.fault()?.clone();
         Some(vocabulary::of_schema(tool, &action.name, fault))
@@ -291,7 +291,7 @@ impl Compiler {
     fn vocabulary(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Vocabulary>, Diagnostics> {
         self.vocabularies.get(digest, || {
             let schema = self.schema(digest, registry)?;
-            Vocabulary::new(&self.base, registry, &schema, &self.rules)
+            Vocabulary::new(&self.base, registry, &schema, &self.parameter_rules)
         })
     }
 

@@ -100,7 +100,7 @@ pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parameters::{COLLECTED, Rules};
+    use crate::parameters::{COLLECTED, ParameterRules};
     use crate::world::action;
     use serde_json::{Value, json};
 
@@ -111,7 +111,7 @@ mod tests {
 
     /// Which of these have anything to do for these parameters.
     fn about(obligations: &Obligations, parameters: &Value) -> Vec<String> {
-        let rules = Rules::of(&action("x", true, None)).unwrap();
+        let rules = ParameterRules::of(&action("x", true, None)).unwrap();
         let parameters = rules.read(&parameters.to_string()).unwrap();
         let about = obligations.about(&parameters);
         about.map(ToString::to_string).collect()
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn all_paths_are_collected_once_for_all_obligations_and_only_if_one_is_long() {
-        let rules = Rules::of(&action("x", true, None)).unwrap();
+        let rules = ParameterRules::of(&action("x", true, None)).unwrap();
         let parameters = rules.read(&ways(6).to_string()).unwrap();
         let found = |paths: &[&str]| {
             let (obligations, before) = (redacting(paths), COLLECTED.get());

@@ -70,7 +70,7 @@ pub(crate) fn declared_targets(action: &ToolAction) -> Vec<&'static str> {
 
 /// What is known about the parameters of one action.
 #[derive(Debug)]
-pub(crate) struct Rules {
+pub(crate) struct ParameterRules {
     check: Check,
     record: Record,
     /// The names of the parameters that the schema declares.
@@ -102,7 +102,7 @@ pub(crate) fn digest(action: &ToolAction) -> Digest {
     Digest::of(schema.map(Value::to_string).unwrap_or_default().as_bytes())
 }
 
-impl Rules {
+impl ParameterRules {
     /// The rules of this action.
     pub(crate) fn of(action: &ToolAction) -> Result<Self, Diagnostic> {
         let schema = action.input_schema.as_deref();
@@ -356,7 +356,7 @@ fn unsatisfied(path: &str) -> String {
 
 /// Valid parameters.
 pub(crate) struct Parameters<'r> {
-    rules: &'r Rules,
+    rules: &'r ParameterRules,
     object: Map<String, Value>,
     /// What all paths are known by, sorted, as soon as it is asked for one that is not looked up.
     paths: OnceCell<Vec<u64>>,

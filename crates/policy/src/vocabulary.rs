@@ -12,7 +12,7 @@ use crate::guard::{Left, Split};
 use crate::index::Index;
 use crate::json_schema::Record;
 use crate::nobody;
-use crate::parameters::{self, Rules};
+use crate::parameters::{self, ParameterRules};
 use crate::schema;
 use crate::statement::Statement;
 use crate::validate::{Validated, Validator};
@@ -44,7 +44,7 @@ pub(crate) struct Vocabulary {
 pub(crate) struct Action {
     /// Its place among all actions.
     pub(crate) number: usize,
-    pub(crate) parameters: Arc<Rules>,
+    pub(crate) parameters: Arc<ParameterRules>,
     /// As one that changes nothing, and as one that changes something.
     pub(crate) sides: [Side; 2],
     /// The numbers in the index of the base policies, for each side.
@@ -76,9 +76,9 @@ impl Vocabulary {
         base: &BasePolicies,
         registry: Registry<'_>,
         schema: &Schema,
-        rules: &WeakCache<Digest, Rules>,
+        parameter_rules: &WeakCache<Digest, ParameterRules>,
     ) -> Result<Self, Diagnostics> {
-        let vocabulary = Self::unvalidated(base, registry, rules)?;
+        let vocabulary = Self::unvalidated(base, registry, parameter_rules)?;
         let Validated { errors, warnings, .. } = validate(base, schema);
         if !errors.is_empty() {
             return Err(Diagnostics(errors));
@@ -93,9 +93,9 @@ impl Vocabulary {
     pub(crate) fn unvalidated(
         base: &BasePolicies,
         registry: Registry<'_>,
-        rules: &WeakCache<Digest, Rules>,
+        parameter_rules: &WeakCache<Digest, ParameterRules>,
     ) -> Result<Self, Diagnostics> {
-        let mut actions = actions(registry, rules)?;
+        let mut actions = actions(registry, parameter_rules)?;
         let (base_rules, base_index) = settle(base, registry, &mut actions);
         Ok(Self {
             base: base.clone(),
@@ -137,7 +137,7 @@ pub(crate) fn digest(registry: Registry<'_>) -> Digest {
 
 fn actions(
     registry: Registry<'_>,
-    rules: &WeakCache<Digest, Rules>,
+    parameter_rules: &WeakCache<Digest, ParameterRules>,
 ) -> Result<HashMap<SlashFreeName, HashMap<Name, Action>>, Diagnostics> {
     let mut ready = HashMap::new();
     let mut faults = Vec::new();
@@ -146,7 +146,7 @@ fn actions(
     for (name, tool) in registry.tools {
         let mut actions = HashMap::new();
         for action in tool.actions.values() {
-            match rules.get(parameters::digest(action), || Rules::of(action)) {
+            match parameter_rules.get(parameters::digest(action), || ParameterRules::of(action)) {
                 Ok(parameters) => {
                     let prepared = Action {
                         number,

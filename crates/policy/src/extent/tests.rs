@@ -1,7 +1,7 @@
 //! What is counted, and what is refused.
 
 use super::{Extent, Fault};
-use crate::parameters::Rules;
+use crate::parameters::ParameterRules;
 use crate::question::Unanswerable;
 use crate::world::action;
 use serde_json::{Map, Value, json};
@@ -97,8 +97,8 @@ fn a_reference_back_is_fine_where_it_goes_into_a_value() {
 }
 
 /// The rules of an action with this schema, which is accepted.
-fn accepted(schema: &Value) -> Rules {
-    let rules = Rules::of(&action("x", true, Some(schema.clone()))).unwrap();
+fn accepted(schema: &Value) -> ParameterRules {
+    let rules = ParameterRules::of(&action("x", true, Some(schema.clone()))).unwrap();
     assert_eq!(rules.fault(), None, "{schema}");
     rules
 }
@@ -616,7 +616,7 @@ fn an_ask_that_would_take_long_is_refused_before_it_is_checked() {
         "properties": {"x": seventy("#/$defs/seventy")},
         "$defs": {"seventy": seventy("#/$defs/one"), "one": {"pattern": r"^[^!]*a\b[^!]*$"}},
     });
-    let rules = Rules::of(&action("x", true, Some(slow))).unwrap();
+    let rules = ParameterRules::of(&action("x", true, Some(slow))).unwrap();
     assert!(rules.read(r#"{"x":"a"}"#).is_ok());
     let long = json!({"x": "é".repeat(55_000)}).to_string();
     let Err(Unanswerable::InvalidParameters { pointer, detail }) = rules.read(&long) else {
@@ -632,7 +632,7 @@ fn an_ask_that_would_take_long_is_refused_before_it_is_checked() {
 #[test]
 fn what_would_take_long_to_compile_is_not_compiled() {
     let fault = |schema: Value| {
-        let rules = Rules::of(&action("x", true, Some(schema))).unwrap();
+        let rules = ParameterRules::of(&action("x", true, Some(schema))).unwrap();
         rules.fault().map(|fault| fault.message.clone())
     };
     let mut doubling = chain(15, |next| json!({"allOf": [next.clone(), next]}));
@@ -647,7 +647,7 @@ fn what_would_take_long_to_compile_is_not_compiled() {
     assert_eq!(fault(json!({"pattern": r"\s".repeat(100)})), None);
     let nowhere = action("x", true, Some(json!({"$ref": "#/$defs/none"})));
     assert!(
-        Rules::of(&nowhere)
+        ParameterRules::of(&nowhere)
             .unwrap_err()
             .message
             .starts_with("is no JSON Schema")

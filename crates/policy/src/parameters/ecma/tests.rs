@@ -1,13 +1,13 @@
 //! What patterns become, what is refused, and what the engine then matches.
 
 use super::translated;
-use crate::parameters::{Rules, patterns};
+use crate::parameters::{ParameterRules, patterns};
 use crate::question::Unanswerable;
 use crate::world::action;
 use serde_json::{Map, Value, json};
 
-fn rules(schema: &Value) -> Rules {
-    let rules = Rules::of(&action("x", true, Some(schema.clone()))).unwrap();
+fn rules(schema: &Value) -> ParameterRules {
+    let rules = ParameterRules::of(&action("x", true, Some(schema.clone()))).unwrap();
     assert_eq!(rules.fault(), None, "{schema}");
     rules
 }
@@ -22,7 +22,7 @@ fn of_x(schema: &Value) -> Value {
 
 /// What is wrong with the schema, in force and as a new one.
 fn fault(schema: Value) -> String {
-    match Rules::of(&action("x", true, Some(schema))) {
+    match ParameterRules::of(&action("x", true, Some(schema))) {
         Ok(rules) => rules.fault().expect("it is refused").message.clone(),
         Err(fault) => fault.message,
     }
@@ -261,7 +261,7 @@ fn a_schema_in_force_whose_pattern_is_refused_is_satisfied_by_nothing() {
         json!({"patternProperties": {"(?i)a": {"type": "string"}}}),
         json!({"patternProperties": {"^.$": {"type": "string"}}, "properties": {"x": {"$ref": "#/patternProperties/%5E.$"}}}),
     ] {
-        let rules = Rules::of(&action("x", true, Some(schema.clone()))).unwrap();
+        let rules = ParameterRules::of(&action("x", true, Some(schema.clone()))).unwrap();
         assert!(rules.fault().is_some(), "{schema}");
         assert!(rules.read("{}").is_err(), "{schema}");
     }
