@@ -85,11 +85,10 @@ impl Findings<'_> {
         } else if !self.permits.is_empty() {
             (ReasonCode::PolicyPermits, &self.permits)
         } else {
-            let mut ruling = Ruling::denial(ReasonCode::NoPolicyPermits, "no policy permits it".into());
-            self.advise(&mut ruling, parameters);
-            return ruling;
+            let ruling = Ruling::denial(ReasonCode::NoPolicyPermits, "no policy permits it".into());
+            return self.complete(ruling, parameters);
         };
-        let mut ruling = Ruling {
+        let ruling = Ruling {
             reason,
             explanation: explanation(reason, deciding),
             agent_message: deciding
@@ -100,8 +99,7 @@ impl Findings<'_> {
             approval: approvers(deciding),
             errors: Vec::new(),
         };
-        self.advise(&mut ruling, parameters);
-        ruling
+        self.complete(ruling, parameters)
     }
 
     /// Cedar skips a policy that fails. One that might have made the ruling stricter must not open the gate by failing.
@@ -114,12 +112,12 @@ impl Findings<'_> {
             .join(", ");
         let mut ruling = Ruling::denial(ReasonCode::PolicyError, format!("could not be evaluated: {ids}"));
         ruling.matched.clone_from(&self.strict_faults);
-        self.advise(&mut ruling, parameters);
-        ruling
+        self.complete(ruling, parameters)
     }
 
-    /// Adds what the advising policies ask for, whatever the verdict: a denial is recorded, too.
-    fn advise(self, ruling: &mut Ruling, parameters: &Parameters<'_>) {
+    /// The ruling with what belongs to every one, whatever its verdict: what the advising policies ask for, because a
+    /// denial is recorded, too, and which policies failed. Its lists are sorted.
+    fn complete(self, mut ruling: Ruling, parameters: &Parameters<'_>) -> Ruling {
         for satisfied in &self.advice {
             let obligations = applicable(std::slice::from_ref(satisfied), parameters);
             if !obligations.is_empty() {
@@ -131,6 +129,7 @@ impl Findings<'_> {
         ruling.obligations.sort();
         ruling.obligations.dedup();
         ruling.errors = self.faults;
+        ruling
     }
 }
 
