@@ -293,10 +293,9 @@ pub fn judge(
     now: Timestamp,
 ) -> Result<Judgement, Refusal> {
     check_claims(tenant, agent, ask)?;
-    let mut circumstances = Circumstances::new(tenant, agent, ask, facts, now)?;
+    let circumstances = Circumstances::new(tenant, agent, ask, facts, now)?;
     let mut found = circumstances.judge_by_policy()?;
-    // From here on the judgement has it.
-    found.provenance = circumstances.provenance.take().map(Box::new);
+    found.provenance = circumstances.provenance.clone().map(Box::new);
     let mut found = match (&ask.approval_id, facts.approval) {
         (Some(_), Some(approval)) => {
             let heard = |found| with_approval(found, approval, &circumstances);
