@@ -22,6 +22,7 @@ use model::approval::Request;
 use model::{
     Agent, Approval, ApprovalId, ApprovalStatus, ApprovalTerms, DecisionId, Estimate, Name, Timestamp, Usage,
 };
+use policy::Obligation;
 use serde::Serialize;
 use store::ContentRow;
 
@@ -71,7 +72,7 @@ struct AnswerBody<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     would_have: Option<WouldHaveBody<'a>>,
     matched_policies: &'a [String],
-    obligations: &'a [String],
+    obligations: &'a [Obligation],
     #[serde(skip_serializing_if = "Option::is_none")]
     risk_level: Option<&'static str>,
     trust: TrustBody,
@@ -343,7 +344,8 @@ impl Decided<'_> {
         strings(&mut body, "matched_policies", &judgement.matched);
         optional(&mut body, "mode", self.mode());
         body.boolean("mutates_state", judgement.mutates);
-        strings(&mut body, "obligations", &judgement.obligations);
+        let obligations: Vec<_> = judgement.obligations.iter().map(ToString::to_string).collect();
+        strings(&mut body, "obligations", &obligations);
         if let Some(recorded) = &recorded {
             body.canonical("parameters", &recorded.parameters);
         }

@@ -18,9 +18,6 @@ use policy::{
 };
 use std::sync::Arc;
 
-/// How an obligation begins that keeps something out of records.
-const REDACT: &str = "redact:";
-
 /// What was found, and everything that led to it.
 #[derive(Debug, Clone)]
 pub struct Judgement {
@@ -33,7 +30,7 @@ pub struct Judgement {
     /// The policies that determined the verdict, sorted.
     pub matched: Vec<String>,
     /// What must be done when the action is carried out.
-    pub obligations: Vec<String>,
+    pub obligations: Vec<Obligation>,
     /// Who would have to approve.
     pub approval: Option<ApprovalTerms>,
     /// The policies that could not be evaluated.
@@ -131,16 +128,16 @@ impl Judgement {
     }
 
     /// The obligations that keep something out of records.
-    pub(crate) fn redactions(&self) -> Vec<String> {
+    pub(crate) fn redactions(&self) -> Vec<Obligation> {
         let redactions = self.obligations.iter();
-        let redactions = redactions.filter(|obligation| obligation.starts_with(REDACT));
+        let redactions = redactions.filter(|obligation| obligation.is_redaction());
         redactions.cloned().collect()
     }
 
     fn without_quarantine(mut self) -> Self {
         self.quarantine = None;
-        let quarantine = Obligation::QuarantineAgent.to_string();
-        self.obligations.retain(|obligation| *obligation != quarantine);
+        self.obligations
+            .retain(|obligation| *obligation != Obligation::QuarantineAgent);
         self
     }
 
@@ -834,7 +831,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
             .then(|| redact.map(str::to_owned).collect()),
         agent_message: ruling.agent_message,
         matched: ruling.matched.iter().map(ToString::to_string).collect(),
-        obligations: ruling.obligations.iter().map(ToString::to_string).collect(),
+        obligations: ruling.obligations,
         approval: ruling.approval.as_ref().map(Approvers::terms),
         errors: ruling
             .errors

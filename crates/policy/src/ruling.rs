@@ -88,7 +88,7 @@ impl Obligation {
     }
 
     /// Whether it keeps something out of records, whatever the verdict is.
-    pub(crate) const fn is_redaction(&self) -> bool {
+    pub const fn is_redaction(&self) -> bool {
         matches!(self, Self::Redact(_))
     }
 

@@ -10,7 +10,7 @@ use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, LookedUpFacts, TenantSnapshot, judge};
 use model::{Agent, ReasonCode, Timestamp, Verdict};
-use policy::Explanation;
+use policy::{Explanation, Obligation};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -45,7 +45,7 @@ struct Answer {
     reason_code: ReasonCode,
     reason: String,
     matched_policies: Vec<String>,
-    obligations: Vec<String>,
+    obligations: Vec<Obligation>,
     /// What the policies say by themselves; absent if the action is not registered or the ask does not fit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     policies: Option<Explanation>,
