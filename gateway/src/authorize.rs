@@ -37,7 +37,7 @@ use engine::proposal::{ApprovalUse, Intent};
 use engine::quotas::{self, QuotaUse};
 use engine::runs::Sighting;
 use engine::{
-    Ask, Conflict, Decided, Judgement, LookedUpFacts, Mode, NamedRequest, Proposal, ProposedDecision,
+    Ask, Conflict, Decided, DryRun, Judgement, LookedUpFacts, Mode, NamedRequest, Proposal, ProposedDecision,
     Records, RepeatRule, Salt, TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Timestamp, Verdict};
@@ -389,18 +389,15 @@ impl Gateway {
             .check(&quotas, now)
             .map_err(|over| quota::exceeded(&over, now))?;
         let (judgement, budget) = counted.quoted(agent, ask, judgement);
-        let decided = Decided {
-            id: DecisionId::from_bytes([0; 16]),
+        let dry_run = DryRun {
             ask,
             agent,
             judgement: &judgement,
             tenant,
-            approval: None,
             budget: budget.as_ref(),
             now,
-            salt: Salt::from_bytes([0; 12]),
         };
-        Ok(Answer(decided.dry_run_answer().into()))
+        Ok(Answer(dry_run.answer().into()))
     }
 }
 

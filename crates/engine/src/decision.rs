@@ -51,6 +51,22 @@ pub struct Decided<'a> {
     pub salt: Salt,
 }
 
+/// What would be decided. It has an answer, and nothing of it can be recorded.
+pub struct DryRun<'a> {
+    /// The ask.
+    pub ask: &'a Ask,
+    /// Who asked.
+    pub agent: &'a Agent,
+    /// What was found.
+    pub judgement: &'a Judgement,
+    /// The policies and the directory it was found by.
+    pub tenant: &'a TenantSnapshot,
+    /// What budgets have to do with it, if anything.
+    pub budget: Option<&'a BudgetPart>,
+    /// When it was found.
+    pub now: Timestamp,
+}
+
 /// An answer that lacks its receipt. It cannot be sent.
 pub struct UnsealedAnswer {
     text: String,
@@ -120,6 +136,33 @@ struct PolicyBody {
     digest: Digest,
 }
 
+impl DryRun<'_> {
+    /// The answer: no decision was made, so it has no id and no receipt.
+    pub fn answer(&self) -> String {
+        let Self {
+            ask,
+            agent,
+            judgement,
+            tenant,
+            budget,
+            now,
+        } = *self;
+        let decided = Decided {
+            // Neither the id nor the salt is in an answer without an id.
+            id: DecisionId::from_bytes([0; 16]),
+            salt: Salt::from_bytes([0; 12]),
+            ask,
+            agent,
+            judgement,
+            tenant,
+            approval: None,
+            budget,
+            now,
+        };
+        decided.write_answer(None)
+    }
+}
+
 impl Decided<'_> {
     /// All of its records.
     pub fn word(&self) -> Wording {
@@ -138,11 +181,6 @@ impl Decided<'_> {
             digest: Digest::of(text.as_bytes()),
             text,
         }
-    }
-
-    /// The answer to a dry run: no decision was made, so it has no id and no receipt.
-    pub fn dry_run_answer(&self) -> String {
-        self.write_answer(None)
     }
 
     fn write_answer(&self, decision_id: Option<DecisionId>) -> String {

@@ -47,7 +47,7 @@ pub mod snapshot;
 
 pub use apply::{Applied, BatchTime, Books, Conflict, Disposition, Found, apply};
 pub use ask::{Ask, AskError, FrozenAction, Mode};
-pub use decision::Decided;
+pub use decision::{Decided, DryRun};
 pub use delegation::Delegation;
 pub use entry_kind::EntryKind;
 pub use issuers::{Issuers, RegisteredIssuer};
