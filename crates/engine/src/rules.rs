@@ -9,7 +9,7 @@
 
 use crate::entry_kind::EntryKind;
 use model::rule::{COUNT, Effect, Subject, Trigger, WINDOW_SECONDS};
-use model::{AgentId, Name, Rule, SlashFreeName, Timestamp};
+use model::{AgentId, Name, ReasonCode, Rule, SlashFreeName, Timestamp, Verdict};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::borrow::Cow;
@@ -145,14 +145,14 @@ struct ToolBody {
 
 /// Denials of somebody, or for something, that was stopped already: they say nothing new. What waits for its definition
 /// to be accepted has a trigger of its own.
-const STOPPED: [&str; 7] = [
-    "agent_frozen",
-    "agent_revoked",
-    "budget_frozen",
-    "run_frozen",
-    "tenant_frozen",
-    "tool_definition_changed",
-    "tool_quarantined",
+const STOPPED: [ReasonCode; 7] = [
+    ReasonCode::AgentFrozen,
+    ReasonCode::AgentRevoked,
+    ReasonCode::BudgetFrozen,
+    ReasonCode::RunFrozen,
+    ReasonCode::TenantFrozen,
+    ReasonCode::ToolDefinitionChanged,
+    ReasonCode::ToolQuarantined,
 ];
 
 impl Watch {
@@ -368,20 +368,20 @@ impl CountedBody<'_> {
     fn shows(&self) -> Vec<Trigger> {
         let is_decision = !self.decision.is_empty();
         let is_enforced = is_decision && self.mode.is_empty();
-        let is_denied = is_enforced && self.decision == "deny";
+        let is_denied = is_enforced && self.decision == Verdict::Deny.as_str();
         let all = [
             (
                 Trigger::Denials,
-                is_denied && !STOPPED.contains(&&*self.reason_code),
+                is_denied && !STOPPED.iter().any(|code| code.as_str() == self.reason_code),
             ),
             (Trigger::CanaryCalls, is_decision && self.canary),
             (
                 Trigger::Mutations,
-                is_enforced && self.decision == "allow" && self.mutates_state,
+                is_enforced && self.decision == Verdict::Allow.as_str() && self.mutates_state,
             ),
             (
                 Trigger::DefinitionChanged,
-                self.reason_code == "tool_definition_changed",
+                self.reason_code == ReasonCode::ToolDefinitionChanged.as_str(),
             ),
             (Trigger::OutcomeMismatch, self.mismatch),
         ];
