@@ -14,6 +14,11 @@ macro_rules! kinds {
             pub const fn as_str(self) -> &'static str {
                 match self { $(Self::$name => $word,)* }
             }
+
+            /// The kind with this word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.as_str() == word)
+            }
         }
     };
 }

@@ -44,6 +44,11 @@ impl ReservationStatus {
             Self::Expired => "expired",
         }
     }
+
+    /// The status with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
+    }
 }
 
 /// A reservation.

@@ -45,6 +45,11 @@ impl Trust {
         }
     }
 
+    /// The level with this word.
+    pub fn from_word(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|known| known.as_str() == word)
+    }
+
     /// 5 for the most trusted level, 0 for the least.
     pub const fn rank(self) -> i64 {
         5 - self as i64

@@ -51,6 +51,11 @@ macro_rules! reason_codes {
                 match self { $(Self::$name => $word,)* }
             }
 
+            /// The code with this word.
+            pub fn from_word(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|known| known.as_str() == word)
+            }
+
             /// The verdict that this code goes with.
             pub const fn verdict(self) -> Verdict {
                 match self { $(Self::$name => Verdict::$verdict,)* }

@@ -104,7 +104,7 @@ pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunTaint)>, St
             tenant,
             seq: None,
         };
-        let worst = Trust::ALL.into_iter().find(|level| level.as_str() == found.worst);
+        let worst = Trust::from_word(&found.worst);
         let run = RunTaint {
             run_id: row.name("run_id", &found.run_id)?,
             root: row.name("root", &found.root)?,

@@ -50,9 +50,7 @@ impl Place {
     }
 
     pub(crate) fn reason(self, text: &str) -> Result<ReasonCode, StoreError> {
-        let found = ReasonCode::ALL.iter().find(|code| code.as_str() == text);
-        found
-            .copied()
+        ReasonCode::from_word(text)
             .ok_or_else(|| self.corrupt("reason", "is no reason code that this program knows"))
     }
 

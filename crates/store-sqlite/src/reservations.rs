@@ -91,9 +91,7 @@ impl ReservationColumns {
         }
         let rest: Rest<'_> = serde_json::from_str(&self.value).map_err(no_reservation)?;
         let (unit, amount, budgets, tool, run_id, decision_id, charge, created_at) = rest;
-        let status = ReservationStatus::ALL
-            .into_iter()
-            .find(|status| status.as_str() == self.status);
+        let status = ReservationStatus::from_word(&self.status);
         Ok(Reservation {
             id: ReservationId::from_bytes(place.id("id", self.id)?),
             agent: AgentId::from_bytes(place.id("agent", self.agent)?),

@@ -105,7 +105,7 @@ const fn place(row: i64) -> Place {
 }
 
 fn run(place: Place, [run_id, root, worst]: [&str; 3]) -> Result<RunTaint, StoreError> {
-    let worst = Trust::ALL.into_iter().find(|level| level.as_str() == worst);
+    let worst = Trust::from_word(worst);
     Ok(RunTaint {
         run_id: place.name("run_id", run_id)?,
         root: place.name("root", root)?,

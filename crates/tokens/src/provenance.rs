@@ -44,8 +44,7 @@ impl TryFrom<&Claims> for ProvenanceClaims {
 }
 
 fn level(word: &str) -> Result<Trust, ClaimError> {
-    let known = Trust::ALL.into_iter().find(|level| level.as_str() == word);
-    known.ok_or_else(|| {
+    Trust::from_word(word).ok_or_else(|| {
         let words: Vec<_> = Trust::ALL
             .iter()
             .map(|level| format!("`{}`", level.as_str()))

@@ -369,7 +369,7 @@ async fn erasures(
 
 /// An entry behind the end of a ledger, which moves to it.
 fn entry_row(tenant: TenantId, entry: &StoredEntry, to: &mut Tip) -> anyhow::Result<EntryRow> {
-    let kind = EntryKind::ALL.iter().find(|kind| kind.as_str() == entry.kind);
+    let kind = EntryKind::from_word(&entry.kind);
     let kind =
         kind.with_context(|| format!("entry {} is of a kind that this version does not know", entry.seq))?;
     // An erased body is written as what stands for nothing, and erased with the entry that tells of it.

@@ -83,8 +83,7 @@ impl Filter {
 
 /// The kind of entry that a parameter names.
 pub(crate) fn find_kind(word: &str) -> Result<EntryKind, Refusal> {
-    let found = EntryKind::ALL.iter().find(|kind| kind.as_str() == word);
-    found.copied().ok_or_else(|| {
+    EntryKind::from_word(word).ok_or_else(|| {
         let word: String = word.chars().take(64).collect();
         invalid(format!(
             "`kind`: `{word}` is no kind of entry; the kinds are listed in `/openapi.json`"

@@ -211,10 +211,10 @@ impl Recount {
 
     /// Counts one entry; its body is none if it was erased. Those of a tenant come in order.
     pub fn entry(&mut self, seq: u64, kind: &str, body: Option<&str>) {
-        let Some(kind) = EntryKind::ALL.iter().find(|known| known.as_str() == kind) else {
+        let Some(kind) = EntryKind::from_word(kind) else {
             return;
         };
-        if !may_be_about_budgets(*kind, body) {
+        if !may_be_about_budgets(kind, body) {
             return;
         }
         let Some(body) = body else {
@@ -222,7 +222,7 @@ impl Recount {
             return;
         };
         let body = serde_json::from_str::<Body>(body).ok();
-        if body.and_then(|body| self.count(seq, *kind, &body)).is_none() {
+        if body.and_then(|body| self.count(seq, kind, &body)).is_none() {
             self.unreadable.get_or_insert(seq);
             self.lose_count();
         }
