@@ -9,7 +9,7 @@ use axum::extract::{Path, State};
 use canon::Digest;
 use engine::budgets::cost::Cost;
 use engine::budgets::moves::BudgetConflict;
-use engine::budgets::report::{self, Settling};
+use engine::budgets::report::{self, OutcomeStatus, Settling};
 use engine::proposal::Intent;
 use engine::{Conflict, Proposal, Salt};
 use model::budget::Subject;
@@ -19,37 +19,11 @@ use serde_json::value::RawValue;
 use std::sync::Arc;
 use store::StoredDecision;
 
-/// What became of the action.
-#[derive(Debug, Clone, Copy, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Status {
-    /// It was done.
-    Succeeded,
-    /// It was tried.
-    Failed,
-    /// It was not even tried.
-    NotExecuted,
-}
-
-impl Status {
-    const fn as_str(self) -> &'static str {
-        match self {
-            Self::Succeeded => "succeeded",
-            Self::Failed => "failed",
-            Self::NotExecuted => "not_executed",
-        }
-    }
-
-    const fn was_executed(self) -> bool {
-        !matches!(self, Self::NotExecuted)
-    }
-}
-
 /// What an agent reports.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Outcome {
-    status: Status,
+    status: OutcomeStatus,
     executed_hash: Option<Digest>,
     output_hash: Option<Digest>,
     actual: Option<Estimate>,
@@ -148,7 +122,7 @@ impl Outcome {
             executed_hash: self.executed_hash,
             mismatch,
             output_hash: self.output_hash,
-            status: self.status.as_str(),
+            status: self.status,
             salt,
         }
     }
@@ -162,8 +136,7 @@ impl Outcome {
         report: &report::Outcome,
     ) -> Option<Settling> {
         let reservation = decided.reservation.as_ref().map(|reserved| reserved.id);
-        let executed = self.status.was_executed();
-        let estimated = || decided.estimated().filter(|_| executed);
+        let estimated = || decided.estimated().filter(|_| self.status.was_executed());
         let spent = self.actual.clone().or_else(estimated);
         let unreserved = spent.filter(|_| reservation.is_none());
         if reservation.is_none() && unreserved.is_none() {
@@ -181,7 +154,6 @@ impl Outcome {
         });
         Some(Settling {
             outcome: report.clone(),
-            executed,
             reservation,
             cost,
         })
@@ -276,7 +248,7 @@ impl Reported {
         };
         Ok(Self {
             decision_id: report.decision_id,
-            status: report.status,
+            status: report.status.as_str(),
             mismatch: report.mismatch,
             seq: head.seq,
             at,

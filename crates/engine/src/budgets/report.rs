@@ -17,7 +17,7 @@ use model::{
     AgentId, Amount, Budget, BudgetId, Charge, DecisionId, ReservationId, ReservationStatus, TenantId,
     Timestamp, Unit,
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// What an agent says became of a decision.
 #[derive(Debug, Clone)]
@@ -34,10 +34,22 @@ pub struct Outcome {
     pub mismatch: bool,
     /// The digest of what came of it.
     pub output_hash: Option<Digest>,
-    /// `succeeded`, `failed` or `not_executed`.
-    pub status: &'static str,
+    /// What became of the action.
+    pub status: OutcomeStatus,
     /// What keeps the body from being guessed when it is erased.
     pub salt: Salt,
+}
+
+/// What became of an action.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeStatus {
+    /// It was done.
+    Succeeded,
+    /// It was tried.
+    Failed,
+    /// It was not even tried.
+    NotExecuted,
 }
 
 /// What an outcome has to do with budgets.
@@ -45,8 +57,6 @@ pub struct Outcome {
 pub struct Settling {
     /// The outcome.
     pub outcome: Outcome,
-    /// Whether anything was carried out.
-    pub executed: bool,
     /// What was held for the decision.
     pub reservation: Option<ReservationId>,
     /// What was spent, if nothing was held for it.
@@ -73,6 +83,22 @@ struct Answer<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     reservation: Option<ReservationShown<'a>>,
     balances: Vec<Balance<'a>>,
+}
+
+impl OutcomeStatus {
+    /// The word of the API.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::NotExecuted => "not_executed",
+        }
+    }
+
+    /// Whether anything was carried out.
+    pub const fn was_executed(self) -> bool {
+        !matches!(self, Self::NotExecuted)
+    }
 }
 
 impl Outcome {
@@ -102,7 +128,7 @@ impl Outcome {
         }
         self.salt.write(&mut body);
         settled(&mut body);
-        body.string("status", self.status);
+        body.string("status", self.status.as_str());
         ProposedEntry::new(EntryKind::OutcomeReported, body.finish())
     }
 }
@@ -161,7 +187,8 @@ impl KnownBudgets {
         if reservation.status != ReservationStatus::Active {
             return Some(reservation.clone());
         }
-        let after = if settling.executed || settling.outcome.actual.is_some() {
+        let outcome = &settling.outcome;
+        let after = if outcome.status.was_executed() || outcome.actual.is_some() {
             reservation.commit(due.charge)
         } else {
             reservation.release()
@@ -173,6 +200,7 @@ impl KnownBudgets {
     /// What has to be charged, or given back.
     fn due(&self, tenant: TenantId, settling: &Settling) -> Result<Option<Due>, BudgetConflict> {
         let actual = settling.outcome.actual.as_ref();
+        let was_executed = settling.outcome.status.was_executed();
         let Some(id) = settling.reservation else {
             let cost = settling.cost.as_ref();
             return Ok(cost.and_then(|cost| self.due_unreserved(tenant, cost)));
@@ -188,7 +216,7 @@ impl KnownBudgets {
         // Whoever did it and does not say what it cost is charged what it was to cost.
         let spent = match actual {
             Some((_, actual)) => *actual,
-            None if settling.executed => reservation.amount,
+            None if was_executed => reservation.amount,
             None => Amount::ZERO,
         };
         let held = match (reservation.status, actual) {
@@ -201,7 +229,7 @@ impl KnownBudgets {
                 };
             }
             // It was given back, and nothing was done with it.
-            (ReservationStatus::Released, None) if !settling.executed => return Ok(None),
+            (ReservationStatus::Released, None) if !was_executed => return Ok(None),
             (ReservationStatus::Released | ReservationStatus::Expired, _) => None,
         };
         let ids = reservation.budgets.clone();

@@ -4,7 +4,7 @@ use crate::support::{TENANT, books, signing_key, tenant};
 use engine::budgets::cost::{Cost, Hold};
 use engine::budgets::moves::{BudgetChange, BudgetMove, Move, Repeat, SettleStep};
 use engine::budgets::recount::Recount;
-use engine::budgets::report::{Outcome, Settling};
+use engine::budgets::report::{Outcome, OutcomeStatus, Settling};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Intent;
 use engine::{Books, Disposition, Found, Proposal, apply};
@@ -192,6 +192,11 @@ impl Game {
     fn settling(&mut self, reservation: &Reservation) -> Intent {
         let decision = DecisionId::from_bytes(self.id());
         let actual = (self.dice.roll(3) > 0).then(|| (reservation.unit.clone(), self.dice.amount()));
+        let status = if self.dice.roll(2) == 0 {
+            OutcomeStatus::Succeeded
+        } else {
+            OutcomeStatus::NotExecuted
+        };
         let outcome = Outcome {
             decision_id: decision,
             agent: reservation.agent,
@@ -199,7 +204,7 @@ impl Game {
             executed_hash: None,
             mismatch: false,
             output_hash: None,
-            status: "succeeded",
+            status,
             salt: engine::Salt::from_bytes([7; 12]),
         };
         Intent::Outcome {
@@ -208,7 +213,6 @@ impl Game {
             mismatch: outcome.mismatch,
             settling: Some(Box::new(Settling {
                 outcome,
-                executed: self.dice.roll(2) == 0,
                 reservation: Some(reservation.id),
                 cost: None,
             })),
