@@ -138,7 +138,7 @@ pub struct Uncounted {
 
 /// The members of bodies that are about budgets.
 #[derive(Deserialize)]
-struct Body {
+struct BudgetBody {
     #[serde(default)]
     agent: Option<AgentId>,
     #[serde(default)]
@@ -158,9 +158,9 @@ struct Body {
     #[serde(default)]
     uncovered: Option<Amount>,
     #[serde(default)]
-    reservation: Option<Held>,
+    reservation: Option<ReservationBody>,
     #[serde(default)]
-    settled: Option<Settled>,
+    settled: Option<SettledBody>,
 }
 
 /// What an entry says that one budget has after it.
@@ -177,13 +177,13 @@ struct StatedBalance {
 /// The reservation of a decision, or the id of one.
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Held {
+enum ReservationBody {
     Made { id: ReservationId, amount: Amount },
     Named(ReservationId),
 }
 
 #[derive(Deserialize)]
-struct Settled {
+struct SettledBody {
     #[serde(default)]
     reservation: Option<ReservationId>,
     held: Amount,
@@ -193,7 +193,7 @@ struct Settled {
 
 /// What an entry does to each budget that it names.
 #[derive(Default)]
-struct Step {
+struct Delta {
     reserved: i128,
     used: i128,
     uncovered: i128,
@@ -221,7 +221,7 @@ impl Recount {
             self.lose_count();
             return;
         };
-        let body = serde_json::from_str::<Body>(body).ok();
+        let body = serde_json::from_str::<BudgetBody>(body).ok();
         if body.and_then(|body| self.count(seq, kind, &body)).is_none() {
             self.unreadable.get_or_insert(seq);
             self.lose_count();
@@ -237,7 +237,7 @@ impl Recount {
     }
 
     /// Counts what a body says; none if it lacks a member.
-    fn count(&mut self, seq: u64, kind: EntryKind, body: &Body) -> Option<()> {
+    fn count(&mut self, seq: u64, kind: EntryKind, body: &BudgetBody) -> Option<()> {
         match (kind, &body.budget) {
             (_, Some(budget)) => self.change(seq, kind, body, budget),
             // What an agent wrote may look like a member of the body from afar.
@@ -245,18 +245,18 @@ impl Recount {
             (EntryKind::OutcomeReported, None) if body.settled.is_none() => {}
             (EntryKind::BudgetRolledOver, None) => self.roll_over(seq, body),
             (kind, None) => {
-                let step = step(kind, body)?;
+                let delta = delta(kind, body)?;
                 if let Some(unlike) = self.holds.follow(seq, kind, body) {
                     self.note_unlike(seq, &unlike);
                 }
-                self.take(seq, &body.balances, &step);
+                self.take(seq, &body.balances, &delta);
             }
         }
         Some(())
     }
 
     /// What people did to a budget.
-    fn change(&mut self, seq: u64, kind: EntryKind, body: &Body, after: &Budget) {
+    fn change(&mut self, seq: u64, kind: EntryKind, body: &BudgetBody, after: &Budget) {
         let amount = body.amount.map(|amount| i128::from(amount.get()));
         let account = self.accounts.entry(after.id).or_default();
         account.compare_terms(seq, kind, after);
@@ -282,17 +282,17 @@ impl Recount {
         account.compare_told(seq, after.id, Counted::of(after));
     }
 
-    /// Takes this step in each of these budgets.
-    fn take(&mut self, seq: u64, balances: &[StatedBalance], step: &Step) {
+    /// Moves each of these budgets by this.
+    fn take(&mut self, seq: u64, balances: &[StatedBalance], delta: &Delta) {
         for told in balances {
             let account = self.accounts.entry(told.budget).or_default();
-            account.counted.take(step);
+            account.counted.take(delta);
             account.compare_told(seq, told.budget, told.balance(account.counted.allotment));
         }
     }
 
     /// New periods began in each of these budgets.
-    fn roll_over(&mut self, seq: u64, body: &Body) {
+    fn roll_over(&mut self, seq: u64, body: &BudgetBody) {
         for told in &body.balances {
             let account = self.accounts.entry(told.budget).or_default();
             account.roll_over(body);
@@ -408,7 +408,7 @@ impl Account {
     }
 
     /// New periods began. What they have left of debt goes by the rule of the version that wrote the entry.
-    fn roll_over(&mut self, body: &Body) {
+    fn roll_over(&mut self, body: &BudgetBody) {
         let begun = body.period_start.and_then(|start| self.begin(start));
         match (body.carried, body.periods) {
             // What was held then is not known, and nothing held leaves the least debt.
@@ -472,28 +472,28 @@ fn may_be_about_budgets(kind: EntryKind, body: Option<&str>) -> bool {
 }
 
 /// What an entry does to the budgets in its balances; none if it lacks a member.
-fn step(kind: EntryKind, body: &Body) -> Option<Step> {
+fn delta(kind: EntryKind, body: &BudgetBody) -> Option<Delta> {
     let wide = |amount: Amount| i128::from(amount.get());
     let charge = || Some((wide(body.charged?), wide(body.uncovered?)));
     Some(match kind {
         EntryKind::Decision => match &body.reservation {
-            Some(Held::Made { amount, .. }) => Step {
+            Some(ReservationBody::Made { amount, .. }) => Delta {
                 reserved: wide(*amount),
-                ..Step::default()
+                ..Delta::default()
             },
             _ => return None,
         },
-        EntryKind::ReservationCreated => Step {
+        EntryKind::ReservationCreated => Delta {
             reserved: wide(body.amount?),
-            ..Step::default()
+            ..Delta::default()
         },
-        EntryKind::ReservationReleased | EntryKind::ReservationExpired => Step {
+        EntryKind::ReservationReleased | EntryKind::ReservationExpired => Delta {
             reserved: -wide(body.amount?),
-            ..Step::default()
+            ..Delta::default()
         },
         EntryKind::ReservationCommitted => {
             let (used, uncovered) = charge()?;
-            Step {
+            Delta {
                 reserved: -wide(body.amount?),
                 used,
                 uncovered,
@@ -501,7 +501,7 @@ fn step(kind: EntryKind, body: &Body) -> Option<Step> {
         }
         EntryKind::UsageRecorded => {
             let (used, uncovered) = charge()?;
-            Step {
+            Delta {
                 reserved: 0,
                 used,
                 uncovered,
@@ -509,14 +509,14 @@ fn step(kind: EntryKind, body: &Body) -> Option<Step> {
         }
         EntryKind::OutcomeReported => {
             let settled = body.settled.as_ref()?;
-            Step {
+            Delta {
                 reserved: -wide(settled.held),
                 used: wide(settled.charged),
                 uncovered: wide(settled.uncovered),
             }
         }
         // They tell of balances and change none.
-        _ => Step::default(),
+        _ => Delta::default(),
     })
 }
 
@@ -532,10 +532,10 @@ impl Counted {
         }
     }
 
-    fn take(&mut self, step: &Step) {
-        self.reserved += step.reserved;
-        self.used += step.used;
-        self.uncovered = (self.uncovered + step.uncovered).min(Amount::MAX.get().into());
+    fn take(&mut self, delta: &Delta) {
+        self.reserved += delta.reserved;
+        self.used += delta.used;
+        self.uncovered = (self.uncovered + delta.uncovered).min(Amount::MAX.get().into());
     }
 
     /// What was used beyond what there was is carried into the last of so many periods, without what those before it have paid.

@@ -71,7 +71,7 @@ pub(crate) struct Settled {
 }
 
 /// A charge, and against what.
-struct Due {
+struct DueCharge {
     unit: Unit,
     ids: Vec<BudgetId>,
     held: Amount,
@@ -182,7 +182,7 @@ impl KnownBudgets {
     }
 
     /// The reservation as it is afterwards, if there was one; written down if it was active.
-    fn end(&mut self, tenant: TenantId, settling: &Settling, due: &Due) -> Option<model::Reservation> {
+    fn end(&mut self, tenant: TenantId, settling: &Settling, due: &DueCharge) -> Option<model::Reservation> {
         let reservation = self.reservations.get(&(tenant, settling.reservation?))?;
         if reservation.status != ReservationStatus::Active {
             return Some(reservation.clone());
@@ -198,7 +198,7 @@ impl KnownBudgets {
     }
 
     /// What has to be charged, or given back.
-    fn due(&self, tenant: TenantId, settling: &Settling) -> Result<Option<Due>, BudgetConflict> {
+    fn due(&self, tenant: TenantId, settling: &Settling) -> Result<Option<DueCharge>, BudgetConflict> {
         let actual = settling.outcome.actual.as_ref();
         let was_executed = settling.outcome.status.was_executed();
         let Some(id) = settling.reservation else {
@@ -235,7 +235,7 @@ impl KnownBudgets {
         let ids = reservation.budgets.clone();
         let charge = Charge::reported(self.with_ids(tenant, &ids), held, spent);
         let unit = reservation.unit.clone();
-        Ok(Some(Due {
+        Ok(Some(DueCharge {
             unit,
             ids,
             held: held.unwrap_or_default(),
@@ -243,12 +243,12 @@ impl KnownBudgets {
         }))
     }
 
-    fn due_unreserved(&self, tenant: TenantId, cost: &Cost) -> Option<Due> {
+    fn due_unreserved(&self, tenant: TenantId, cost: &Cost) -> Option<DueCharge> {
         let budgets = self.budgets_of(tenant, cost);
         if budgets.is_empty() {
             return None;
         }
-        Some(Due {
+        Some(DueCharge {
             unit: cost.unit.clone(),
             ids: budgets.iter().map(|budget| budget.id).collect(),
             held: Amount::ZERO,

@@ -2,7 +2,7 @@
 //!
 //! What an erased decision held is not known, nor what an erased outcome settled. Neither is called wrong.
 
-use super::{Body, Held, Mismatch};
+use super::{BudgetBody, Mismatch, ReservationBody};
 use crate::entry_kind::EntryKind;
 use model::{AgentId, Amount, BudgetId, Reservation, ReservationId, ReservationStatus};
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 #[derive(Debug, Default)]
 pub(super) struct Holds {
     /// With what an erased outcome has settled.
-    open: BTreeMap<ReservationId, Hold>,
+    open: BTreeMap<ReservationId, HeldAmount>,
     /// How many entries were passed that cannot be read any more, and may have held or settled something.
     lost: u64,
     /// After which entry it was read what is stored as held, if entries may have followed meanwhile.
@@ -22,7 +22,7 @@ pub(super) struct Holds {
 
 /// How much is held, and in which budgets.
 #[derive(Debug)]
-struct Hold {
+struct HeldAmount {
     amount: Amount,
     budgets: Vec<BudgetId>,
     /// By which agent, if that is told.
@@ -55,23 +55,23 @@ impl Holds {
     }
 
     /// Follows an entry that moves what is held. Returns what it does not settle as it was held.
-    pub(super) fn follow(&mut self, seq: u64, kind: EntryKind, body: &Body) -> Option<Unlike> {
+    pub(super) fn follow(&mut self, seq: u64, kind: EntryKind, body: &BudgetBody) -> Option<Unlike> {
         if self.read_after.is_some_and(|read| read < seq) {
             self.moving.extend(moved(body));
         }
         let lost_before = self.lost;
-        let hold = |amount| Hold {
+        let hold = |amount| HeldAmount {
             amount,
             budgets: body.balances.iter().map(|told| told.budget).collect(),
             agent: body.agent,
             lost_before,
         };
         match (kind, &body.reservation) {
-            (EntryKind::Decision, Some(Held::Made { id, amount })) => {
+            (EntryKind::Decision, Some(ReservationBody::Made { id, amount })) => {
                 self.open.insert(*id, hold(*amount));
                 None
             }
-            (EntryKind::ReservationCreated, Some(Held::Named(id))) => {
+            (EntryKind::ReservationCreated, Some(ReservationBody::Named(id))) => {
                 self.open.insert(*id, hold(body.amount?));
                 None
             }
@@ -79,7 +79,7 @@ impl Holds {
                 EntryKind::ReservationCommitted
                 | EntryKind::ReservationReleased
                 | EntryKind::ReservationExpired,
-                Some(Held::Named(id)),
+                Some(ReservationBody::Named(id)),
             ) => self.settle(*id, hold(body.amount?)),
             (EntryKind::OutcomeReported, _) => {
                 let settled = body.settled.as_ref()?;
@@ -89,7 +89,7 @@ impl Holds {
         }
     }
 
-    fn settle(&mut self, reservation: ReservationId, settled: Hold) -> Option<Unlike> {
+    fn settle(&mut self, reservation: ReservationId, settled: HeldAmount) -> Option<Unlike> {
         let held = self.open.remove(&reservation);
         // An outcome that comes after the end of its reservation settles nothing of it.
         let is_late = settled.amount == Amount::ZERO;
@@ -130,14 +130,14 @@ impl Holds {
 }
 
 /// The reservation that an entry is about, if it is about one.
-fn moved(body: &Body) -> Option<ReservationId> {
+fn moved(body: &BudgetBody) -> Option<ReservationId> {
     match &body.reservation {
-        Some(Held::Made { id, .. } | Held::Named(id)) => Some(*id),
+        Some(ReservationBody::Made { id, .. } | ReservationBody::Named(id)) => Some(*id),
         None => body.settled.as_ref()?.reservation,
     }
 }
 
-impl Hold {
+impl HeldAmount {
     fn is_as_much_as(&self, other: &Self) -> bool {
         self.amount == other.amount && self.budgets == other.budgets
     }
