@@ -10,7 +10,7 @@ use gateway::signing::Keyring;
 use ledger::merkle::{Frontier, verify_consistency};
 use ledger::receipt::SignedAnswer;
 use ledger::tlog_proof::TlogProof;
-use ledger::{KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint};
+use ledger::{KeySet, SignatureKind, SigningKey, TrustPolicy, TrustedCheckpoint};
 use model::{Clock, Role, TenantId};
 use serde_json::{Value, json};
 use support::tenancy::{Tenancy, ask, injected, reading};
@@ -53,7 +53,9 @@ impl Scene {
 
     async fn checkpoint(&self) -> TrustedCheckpoint {
         let note = self.read("/v1/ledger/checkpoint").await;
-        Trust::in_log(self.keys().await).open(note.as_bytes()).unwrap()
+        TrustPolicy::in_log(self.keys().await)
+            .open(note.as_bytes())
+            .unwrap()
     }
 }
 
@@ -141,7 +143,7 @@ async fn a_decision_is_proven_to_be_in_the_ledger_whenever_it_was_made() {
     for _ in 0..9 {
         answers.push(scene.decide(1).await);
     }
-    let trust = Trust::in_log(scene.keys().await);
+    let trust = TrustPolicy::in_log(scene.keys().await);
     for answer in answers {
         let signed = SignedAnswer::read(&answer).unwrap();
         let told: Value = serde_json::from_slice(&answer).unwrap();
@@ -187,7 +189,7 @@ async fn everything_is_proven_over_bodies_that_were_erased() {
     let proof: Value = serde_json::from_str(&scene.read(&path).await).unwrap();
     let proof: Vec<_> = proof["proof"].as_array().unwrap().iter().map(hash).collect();
     verify_consistency((first.size, &first.root), (last.size, &last.root), &proof).unwrap();
-    let trust = Trust::in_log(scene.keys().await);
+    let trust = TrustPolicy::in_log(scene.keys().await);
     for answer in &answers {
         let told: Value = serde_json::from_slice(answer).unwrap();
         let path = format!("/v1/receipts/{}/proof", told["decision_id"].as_str().unwrap());

@@ -8,7 +8,7 @@ mod support;
 use canon::Digest;
 use ledger::merkle::{Frontier, leaf_hash, node_hash};
 use ledger::tile::{TILE_WIDTH, Tile};
-use ledger::{KeySet, Trust};
+use ledger::{KeySet, TrustPolicy};
 use serde_json::json;
 use support::World;
 use support::tenancy::{Tenancy, injected, reading};
@@ -103,7 +103,7 @@ async fn the_signed_tree_can_be_rebuilt_of_tiles() {
         .world
         .get("/v1/ledger/checkpoint", &scene.tenancy.auditor)
         .await;
-    let trust = Trust::in_log(KeySet::parse(&keys.text()).unwrap());
+    let trust = TrustPolicy::in_log(KeySet::parse(&keys.text()).unwrap());
     let checkpoint = trust.open(&note.bytes).unwrap().checkpoint().clone();
     assert_eq!(checkpoint.size, SIZE);
     let tiles = Tile::added(0, SIZE).unwrap();

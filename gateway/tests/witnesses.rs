@@ -16,7 +16,7 @@ use gateway::witness::{Folder, Witness};
 use ledger::tlog_proof::TlogProof;
 use ledger::witness::AddCheckpoint;
 use ledger::{
-    Checkpoint, KeySet, SignatureKind, SigningKey, Trust, TrustedCheckpoint, Untrusted, VerifierKey,
+    Checkpoint, KeySet, SignatureKind, SigningKey, TrustPolicy, TrustedCheckpoint, Untrusted, VerifierKey,
 };
 use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, TenantId};
@@ -160,16 +160,16 @@ impl Scene {
     }
 
     /// Trust in the log, and in as many of these witnesses.
-    async fn trust(&self, witnesses: &[&Standing], quorum: usize) -> Trust {
+    async fn trust(&self, witnesses: &[&Standing], quorum: usize) -> TrustPolicy {
         let reply = self.world.get("/.well-known/countersign/keys.json", "").await;
-        Trust {
+        TrustPolicy {
             keys: KeySet::parse(&reply.text()).unwrap(),
             witnesses: witnesses.iter().map(|witness| witness.key.clone()).collect(),
             quorum,
         }
     }
 
-    async fn checkpoint(&self, query: &str, trust: &Trust) -> Result<TrustedCheckpoint, Untrusted> {
+    async fn checkpoint(&self, query: &str, trust: &TrustPolicy) -> Result<TrustedCheckpoint, Untrusted> {
         let note = self.read(&format!("/v1/ledger/checkpoint{query}")).await;
         trust.open(note.as_bytes())
     }

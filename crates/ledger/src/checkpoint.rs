@@ -1,7 +1,7 @@
 //! C2SP tlog-checkpoint: how many entries a log has and which root their tree.
 //!
 //! The origin of a tenant's log is the name of the key that signs it, a slash and the tenant, so that a checkpoint of one
-//! tenant cannot be shown for another. Whether a note is to be believed is the question of [`crate::Trust`].
+//! tenant cannot be shown for another. Whether a note is to be believed is the question of [`crate::TrustPolicy`].
 
 use std::fmt;
 

@@ -23,7 +23,7 @@ use crate::note::Note;
 use crate::range::EntryRange;
 use crate::reader::{Malformed, Reader};
 use crate::receipt::{RECEIPT_KIND, ReceiptVerifier, SignedAnswer};
-use crate::trust::{Trust, TrustedCheckpoint, Untrusted};
+use crate::trust::{TrustPolicy, TrustedCheckpoint, Untrusted};
 use crate::{Broken, Fault, Head, Report, Tip, Unverified, Verifier};
 use untold::{ERASURE_KIND, Untold};
 
@@ -87,7 +87,7 @@ fn write_hashes(hashes: &[Digest], out: &mut String) {
 #[derive(Debug)]
 pub struct ExportVerifier<'t> {
     verifier: Verifier,
-    trust: Option<&'t Trust>,
+    trust: Option<&'t TrustPolicy>,
     receipts: Option<ReceiptVerifier<'t>>,
     has_lines: bool,
     /// Whether the last line was a start. Two of them say nothing together that one would not say.
@@ -139,7 +139,7 @@ impl<'t> ExportVerifier<'t> {
 
     /// Checkpoint and answers must be signed by whom one trusts, and there must be a checkpoint.
     #[must_use]
-    pub fn trusting(mut self, trust: &'t Trust) -> Self {
+    pub fn trusting(mut self, trust: &'t TrustPolicy) -> Self {
         self.trust = Some(trust);
         self.receipts = Some(ReceiptVerifier::new(&trust.keys));
         self
@@ -344,7 +344,7 @@ enum Opened {
 }
 
 impl End {
-    fn open(&self, trust: Option<&Trust>) -> Result<Opened, Untrusted> {
+    fn open(&self, trust: Option<&TrustPolicy>) -> Result<Opened, Untrusted> {
         let note = self.checkpoint.as_bytes();
         if let Some(trust) = trust {
             return Ok(Opened::Trusted(Box::new(trust.open(note)?)));

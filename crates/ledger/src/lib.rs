@@ -12,7 +12,8 @@
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
 //! - [`Verifier`]: whether entries form a chain, one at a time in constant memory; [`export`]: the same for a file that
 //!   brings its answers and its checkpoint
-//! - [`SigningKey`], [`VerifierKey`], [`Note`], [`Checkpoint`]: what is signed, as C2SP has it; [`Trust`]: who is believed
+//! - [`SigningKey`], [`VerifierKey`], [`Note`], [`Checkpoint`]: what is signed, as C2SP has it; [`TrustPolicy`]: who is
+//!   believed
 //! - [`receipt`]: answers that verify the moment they arrive, for one signature a commit
 //! - [`tlog_proof`], [`witness`], [`tile`]: an entry's proof, what witnesses are asked, a log as files
 
@@ -51,6 +52,6 @@ pub use crate::range::{EntryRange, InvalidRange};
 pub use crate::reader::Malformed;
 pub use crate::tip::{Appended, NewEntry, Tip};
 pub use crate::trust::{
-    KeySet, MalformedKeySet, PublishedKey, Trust, TrustedCheckpoint, Untrusted, Witnessed,
+    KeySet, MalformedKeySet, PublishedKey, TrustPolicy, TrustedCheckpoint, Untrusted, Witnessed,
 };
 pub use crate::verifier::{Anchor, Report, Verifier};

@@ -1,5 +1,5 @@
 //! C2SP tlog-proof: a file that proves, without any log at hand, that an entry is in a log. It brings the checkpoint that it
-//! leads to; whom to believe is the verifier's own knowledge ([`crate::Trust`]).
+//! leads to; whom to believe is the verifier's own knowledge ([`crate::TrustPolicy`]).
 //!
 //! For an entry of a ledger the extra data is its header, so that the file says what it proves. It may be left out where the
 //! header is known from elsewhere, such as from a receipt.
@@ -13,7 +13,7 @@ use crate::header::HeaderText;
 use crate::merkle::{PROOF_LEN_MAX, ProofFault, leaf_hash, verify_inclusion};
 use crate::note::NOTE_BYTES_MAX;
 use crate::reader::Malformed;
-use crate::trust::{Trust, TrustedCheckpoint, Untrusted};
+use crate::trust::{TrustPolicy, TrustedCheckpoint, Untrusted};
 use crate::{EntryHeader, Head, Moment};
 
 /// The first line.
@@ -135,7 +135,7 @@ impl TlogProof {
     ///
     /// # Errors
     /// The checkpoint is not believed, or the leaf is not in its tree.
-    pub fn verify(&self, leaf: &Digest, trust: &Trust) -> Result<TrustedCheckpoint, Unproven> {
+    pub fn verify(&self, leaf: &Digest, trust: &TrustPolicy) -> Result<TrustedCheckpoint, Unproven> {
         let trusted = trust.open(self.checkpoint.as_bytes())?;
         let tree = trusted.checkpoint();
         verify_inclusion(self.index, tree.size, leaf, &self.path, &tree.root)?;
@@ -146,7 +146,7 @@ impl TlogProof {
     ///
     /// # Errors
     /// As for `verify`; or it brings none, or one of another place or tenant; or the log's key had ended by then.
-    pub fn verify_entry(&self, trust: &Trust) -> Result<ProvenEntry, Unproven> {
+    pub fn verify_entry(&self, trust: &TrustPolicy) -> Result<ProvenEntry, Unproven> {
         let bytes = self.extra.as_deref().unwrap_or_default();
         let text = HeaderText::read_whole(bytes).map_err(Unproven::Header)?;
         let checkpoint = self.verify(&leaf_hash(bytes), trust)?;

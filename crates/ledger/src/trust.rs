@@ -145,9 +145,9 @@ impl From<KeySet> for Keys {
     }
 }
 
-/// Whom a verifier trusts.
+/// Whom a verifier trusts, and how many witnesses it wants: its policy, in the words of C2SP (`tlog-policy`).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Trust {
+pub struct TrustPolicy {
     /// The keys of the log.
     pub keys: KeySet,
     /// The keys of witnesses.
@@ -156,7 +156,7 @@ pub struct Trust {
     pub quorum: usize,
 }
 
-/// A checkpoint that keys that are trusted have signed. Only [`Trust::open`] makes one.
+/// A checkpoint that keys that are trusted have signed. Only [`TrustPolicy::open`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TrustedCheckpoint {
     checkpoint: Checkpoint,
@@ -211,7 +211,7 @@ pub enum Untrusted {
     },
 }
 
-impl Trust {
+impl TrustPolicy {
     /// Trust in a log alone, without witnesses.
     pub const fn in_log(keys: KeySet) -> Self {
         Self {

@@ -6,7 +6,7 @@ use canon::Digest;
 use ledger::witness::{add_cosignatures, cosignature_lines};
 use ledger::{
     Checkpoint, KeySet, MalformedKeySet, Moment, Note, NoteFault, PublishedKey, SIGNATURES_MAX,
-    SignatureKind, SigningKey, Trust, Untrusted, VerifierKey, Witnessed,
+    SignatureKind, SigningKey, TrustPolicy, Untrusted, VerifierKey, Witnessed,
 };
 use proptest::prelude::*;
 
@@ -30,13 +30,13 @@ fn moment(text: &str) -> Moment {
     text.parse().unwrap()
 }
 
-fn trust(keys: &[&SigningKey]) -> Trust {
+fn trust(keys: &[&SigningKey]) -> TrustPolicy {
     let keys = keys.iter().map(|key| PublishedKey {
         vkey: key.verifier().clone(),
         not_before: None,
         not_after: None,
     });
-    Trust::in_log(KeySet::new(keys.collect()).unwrap())
+    TrustPolicy::in_log(KeySet::new(keys.collect()).unwrap())
 }
 
 fn checkpoint() -> Checkpoint {
@@ -110,7 +110,7 @@ fn a_new_key_follows_an_old_one() {
     .unwrap();
     let read = KeySet::parse(&serde_json::to_string(&keys).unwrap()).unwrap();
     assert_eq!(read, keys);
-    let trust = Trust::in_log(keys);
+    let trust = TrustPolicy::in_log(keys);
 
     let open = |keys: &[&SigningKey]| {
         let note = checkpoint().sign(keys).unwrap().to_string();

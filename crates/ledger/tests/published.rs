@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use canon::Digest;
 use ledger::merkle::{verify_consistency, verify_inclusion};
-use ledger::{Checkpoint, KeySet, Note, NoteFault, SignatureKind, Trust, Untrusted, VerifierKey};
+use ledger::{Checkpoint, KeySet, Note, NoteFault, SignatureKind, TrustPolicy, Untrusted, VerifierKey};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -204,7 +204,7 @@ fn the_published_checkpoints_are_not_believed_without_their_keys() {
         return;
     };
     let stranger = read(&folder, "signed-note-example.vkey.txt");
-    let trust = Trust::in_log(KeySet::of(stranger.trim().parse().unwrap()).unwrap());
+    let trust = TrustPolicy::in_log(KeySet::of(stranger.trim().parse().unwrap()).unwrap());
     for name in ["tlog-checkpoint-example.txt", "tlog-cosignature-example.txt"] {
         let opened = trust.open(read(&folder, name).as_bytes());
         assert_eq!(opened, Err(Untrusted::Note(NoteFault::UnknownKey)), "{name}");

@@ -8,7 +8,7 @@ use ledger::merkle::{Completed, ProofPlan};
 use ledger::receipt::{Receipt, ReceiptBatch, ReceiptVerifier, SignedAnswer};
 use ledger::tlog_proof::TlogProof;
 use ledger::{
-    Appended, Checkpoint, Entry, EntryHeader, KeySet, NewEntry, SignatureKind, SigningKey, Tip, Trust,
+    Appended, Checkpoint, Entry, EntryHeader, KeySet, NewEntry, SignatureKind, SigningKey, Tip, TrustPolicy,
     Verifier,
 };
 use proptest::prelude::*;
@@ -25,8 +25,8 @@ fn keys() -> KeySet {
     KeySet::of(key().verifier().clone()).unwrap()
 }
 
-fn trust() -> Trust {
-    Trust::in_log(keys())
+fn trust() -> TrustPolicy {
+    TrustPolicy::in_log(keys())
 }
 
 /// Decisions of one commit, as they are recorded and answered.

@@ -14,7 +14,8 @@ use crate::signing::history::KeyHistory;
 use engine::EntryKind;
 use ledger::export::{ExportReport, ExportVerifier};
 use ledger::{
-    Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, Trust, Unverified, VerifierKey,
+    Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, TrustPolicy, Unverified,
+    VerifierKey,
 };
 use model::TenantId;
 use named::Named;
@@ -175,7 +176,7 @@ fn published(path: &Path) -> Result<KeySet, Failure> {
 }
 
 /// The keys that the options name, if they name any.
-fn trust(options: &Verify) -> Result<Option<Trust>, Failure> {
+fn trust(options: &Verify) -> Result<Option<TrustPolicy>, Failure> {
     let always = |vkey: &VerifierKey| PublishedKey {
         vkey: vkey.clone(),
         not_before: None,
@@ -198,7 +199,7 @@ fn trust(options: &Verify) -> Result<Option<Trust>, Failure> {
         };
     }
     let keys = KeySet::new(keys).map_err(|error| Failure::unusable(Path::new("--key"), error.to_string()))?;
-    Ok(Some(Trust {
+    Ok(Some(TrustPolicy {
         keys,
         quorum: options
             .quorum
@@ -375,7 +376,7 @@ impl Found {
         self.history.differs_from(keys.keys(), Some(&self.until))
     }
 
-    fn describe(&self, trust: Option<&Trust>) -> String {
+    fn describe(&self, trust: Option<&TrustPolicy>) -> String {
         let Self { report, pack, .. } = self;
         let mut text = describe(&report.entries);
         let mut add = |count: u64, what: &str| {

@@ -8,7 +8,7 @@ use crate::http::{Code, Json, OptionalJson, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use ledger::merkle::Frontier;
-use ledger::{Head, KeySet, Trust, TrustedCheckpoint, Unverified};
+use ledger::{Head, KeySet, TrustPolicy, TrustedCheckpoint, Unverified};
 use model::TenantId;
 use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
@@ -156,7 +156,7 @@ impl Asked {
                 "a checkpoint is held against the whole rest: leave `to_seq` out".to_owned(),
             ));
         }
-        let opened = Trust::in_log(keys.clone()).open(note.as_bytes());
+        let opened = TrustPolicy::in_log(keys.clone()).open(note.as_bytes());
         let held = opened.map_err(|untrusted| invalid(untrusted.to_string()))?;
         if held.tenant() != tenant.to_string() {
             return Err(invalid(format!("it is a checkpoint of `{}`", held.tenant())));

@@ -6,7 +6,7 @@ use ledger::merkle::{Completed, Frontier, NodeId, ProofPlan};
 use ledger::receipt::{Receipt, ReceiptBatch};
 use ledger::{
     Checkpoint, Entry, EntryHeader, Head, KeySet, NewEntry, PublishedKey, SignatureKind, SigningKey, Tip,
-    Trust, VerifierKey,
+    TrustPolicy, VerifierKey,
 };
 use serde::{Deserialize, Serialize};
 
@@ -82,8 +82,8 @@ impl TrustCase {
         }
     }
 
-    pub(crate) fn read(&self) -> Trust {
-        Trust {
+    pub(crate) fn read(&self) -> TrustPolicy {
+        TrustPolicy {
             keys: KeySet::new(self.keys.clone()).unwrap(),
             witnesses: self.witnesses.clone(),
             quorum: self.quorum,
