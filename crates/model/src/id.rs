@@ -6,7 +6,8 @@ use crate::entropy::Entropy;
 use crate::time::Timestamp;
 use std::fmt;
 
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
+/// The digits of ids and of secrets, by their values: Crockford's base32, in lower case.
+pub const BASE32_DIGITS: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 /// Characters of a 128-bit number in base32.
 const SUFFIX_CHARS: usize = 26;
 
@@ -36,7 +37,7 @@ fn encode(bytes: [u8; 16], out: &mut [u8; SUFFIX_CHARS]) {
     for places in out.rchunks_mut(WORD_CHARS) {
         let mut word = u64::try_from(number & (u128::MAX >> (128 - 5 * WORD_CHARS))).expect("60 bits fit");
         for place in places.iter_mut().rev() {
-            *place = ALPHABET[(word & 31) as usize];
+            *place = BASE32_DIGITS[(word & 31) as usize];
             word >>= 5;
         }
         number >>= 5 * WORD_CHARS;
@@ -50,7 +51,7 @@ fn decode(suffix: &[u8]) -> Option<[u8; 16]> {
     }
     let mut number = 0u128;
     for character in suffix {
-        let digit = ALPHABET.iter().position(|letter| letter == character)?;
+        let digit = BASE32_DIGITS.iter().position(|letter| letter == character)?;
         number = number << 5 | digit as u128;
     }
     Some(number.to_be_bytes())

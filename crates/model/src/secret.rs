@@ -4,10 +4,10 @@
 //! revoked one without a look-up. It is shown once; everywhere else only its SHA-256 digest exists.
 
 use crate::entropy::Entropy;
+use crate::id::BASE32_DIGITS;
 use canon::Digest;
 use std::fmt;
 
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
 const RANDOM_BYTES: usize = 32;
 /// 36 bytes (the random ones and the checksum) in base32, five bits a character.
 const BODY_CHARS: usize = 58;
@@ -108,11 +108,11 @@ fn encode(bytes: &[u8]) -> String {
         bits += 8;
         while bits >= 5 {
             bits -= 5;
-            out.push(char::from(ALPHABET[(window >> bits & 31) as usize]));
+            out.push(char::from(BASE32_DIGITS[(window >> bits & 31) as usize]));
         }
     }
     if bits > 0 {
-        out.push(char::from(ALPHABET[(window << (5 - bits) & 31) as usize]));
+        out.push(char::from(BASE32_DIGITS[(window << (5 - bits) & 31) as usize]));
     }
     out
 }
@@ -124,7 +124,7 @@ fn decode(text: &[u8]) -> Option<[u8; RANDOM_BYTES + 4]> {
     let mut out = [0; RANDOM_BYTES + 4];
     let (mut window, mut bits, mut filled) = (0u32, 0, 0);
     for character in text {
-        let digit = ALPHABET.iter().position(|letter| letter == character)?;
+        let digit = BASE32_DIGITS.iter().position(|letter| letter == character)?;
         window = window << 5 | u32::try_from(digit).ok()?;
         bits += 5;
         if bits >= 8 {

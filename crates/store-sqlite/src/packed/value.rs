@@ -5,6 +5,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use canon::Digest;
+use model::id::BASE32_DIGITS;
 use model::{TenantId, Timestamp};
 use std::io::Write as _;
 
@@ -12,16 +13,14 @@ use std::io::Write as _;
 const HEX: [usize; 2] = [24, 32];
 /// What stands before the `_` of an id. What is stored names one by its place, so others are added at the end.
 const PREFIXES: [&[u8; 3]; 8] = [b"tnt", b"agt", b"tok", b"key", b"dec", b"apr", b"bgt", b"rsv"];
-/// Crockford's base32.
-const ALPHABET: &[u8; 32] = b"0123456789abcdefghjkmnpqrstvwxyz";
-/// What a byte that is no digit of [`ALPHABET`] stands for.
+/// What a byte that is no digit of [`BASE32_DIGITS`] stands for.
 const NOT_A_DIGIT: u8 = u8::MAX;
-/// The value of each digit of [`ALPHABET`].
+/// The value of each digit of [`BASE32_DIGITS`].
 const DIGITS: [u8; 256] = {
     let mut table = [NOT_A_DIGIT; 256];
     let mut value = 0;
     while value < 32 {
-        table[ALPHABET[value as usize] as usize] = value;
+        table[BASE32_DIGITS[value as usize] as usize] = value;
         value += 1;
     }
     table
@@ -180,7 +179,7 @@ fn base32(bytes: [u8; 16]) -> [u8; 26] {
     let mut number = u128::from_be_bytes(bytes);
     let mut digits = [0; 26];
     for place in digits.iter_mut().rev() {
-        *place = ALPHABET[(number & 31) as usize];
+        *place = BASE32_DIGITS[(number & 31) as usize];
         number >>= 5;
     }
     digits
