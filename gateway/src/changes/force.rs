@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 /// How many bytes of policies are taken out of use with all of their versions, as are written of a set. Where there are
 /// more, their versions that were not in use share as much.
-const WRITTEN_BYTES_MAX: usize = 4 << 20;
+const DEACTIVATED_BYTES_MAX: usize = 4 << 20;
 
 /// Whether policies that do not fit a change are in its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,9 +199,9 @@ fn fitting(
 ) -> Fitting {
     let known = |policy: &Policy| before.policies.get(&policy.name).cloned();
     let bytes: usize = idle.values().map(|policy| policy.bytes()).sum();
-    let share = WRITTEN_BYTES_MAX / idle.len().max(1);
+    let share = DEACTIVATED_BYTES_MAX / idle.len().max(1);
     let written = |after: Arc<Policy>| match known(&after) {
-        Some(before) if bytes > WRITTEN_BYTES_MAX => Arc::new(shortened(&before, &after, share)),
+        Some(before) if bytes > DEACTIVATED_BYTES_MAX => Arc::new(shortened(&before, &after, share)),
         _ => after,
     };
     let pairs = idle
