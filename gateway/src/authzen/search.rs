@@ -8,6 +8,7 @@
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
+use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::http::{CanonicalBody, Code, Json, Refusal};
 use crate::reader::Credential;
 use axum::extract::State;
@@ -22,10 +23,6 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How many results are on a page when the caller does not say.
-const LIMIT_DEFAULT: usize = 50;
-/// How many results are on a page at most.
-const LIMIT_MAX: usize = 500;
 /// How many candidates are looked at for a page. Each takes some microseconds of judging for every agent in whose name
 /// it is asked, and, where large parameters are checked against a schema, up to a fifth of a second once for all of
 /// them.

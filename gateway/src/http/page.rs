@@ -8,9 +8,9 @@ use serde::{Deserialize, Serialize};
 use store::{Part, Room};
 
 /// Items on a page when the caller does not say.
-const LIMIT_DEFAULT: usize = 50;
+pub(crate) const LIMIT_DEFAULT: usize = 50;
 /// The most items on a page.
-const LIMIT_MAX: usize = 500;
+pub(crate) const LIMIT_MAX: usize = 500;
 
 /// What a caller says about the page it wants.
 #[derive(Debug, Clone, Default, Deserialize)]
