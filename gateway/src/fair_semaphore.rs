@@ -29,7 +29,7 @@ const READS_WAITING_MAX: usize = 256;
 /// How many of the readers of a store are left to others: one for a ledger that is read whole, and one for what asks look up.
 const READERS_LEFT: usize = 2;
 /// When to ask again that was told that there are others, in seconds.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
+pub(crate) const BUSY_RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
 /// A semaphore, and the share that each tenant has of it.
 #[derive(Debug)]
@@ -144,7 +144,7 @@ impl FairSemaphore {
     }
 
     fn too_many(&self) -> Refusal {
-        Refusal::new(Code::Overloaded, self.busy).with_header(header::RETRY_AFTER, RETRY_AFTER)
+        Refusal::new(Code::Overloaded, self.busy).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
     }
 }
 

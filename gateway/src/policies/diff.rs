@@ -4,11 +4,12 @@
 
 use super::replace::SetBody;
 use super::replay::Candidate;
+use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
-use axum::http::{HeaderValue, header};
+use axum::http::header;
 use policy::PolicySet;
 use policy_diff::{Comparison, Report};
 use serde::Deserialize;
@@ -19,8 +20,6 @@ use std::time::Duration;
 pub const AT_ONCE_MAX: usize = 1;
 /// How long one waits for those of other tenants before it. Most take less than a second.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// When to ask again that was told that another set is being compared, in seconds.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
 /// What to compare with the set in force.
 #[derive(Debug, Deserialize)]
@@ -63,5 +62,5 @@ pub async fn compare(
 }
 
 fn busy(detail: &'static str) -> Refusal {
-    Refusal::new(Code::DiffRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
+    Refusal::new(Code::DiffRunning, detail).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
 }

@@ -9,6 +9,7 @@ mod run;
 use super::one_each::Begun;
 use super::replace::SetBody;
 use crate::changes::Drafted;
+use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
@@ -47,8 +48,6 @@ const LIMIT_MAX: u64 = 100_000;
 const PACE: Duration = Duration::from_millis(500);
 /// Newline-delimited JSON.
 const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
-/// When to ask again that was told that others replay already, in seconds.
-const RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 
 /// What to judge, and by what.
 #[derive(Debug, Deserialize)]
@@ -167,7 +166,7 @@ impl Permit {
 }
 
 fn busy(detail: impl Into<Cow<'static, str>>) -> Refusal {
-    Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, RETRY_AFTER)
+    Refusal::new(Code::ReplayRunning, detail).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
 }
 
 /// How many cores replays have: all but one, or the only one.
