@@ -162,9 +162,10 @@ impl KnownBudgets {
     }
 
     /// Notes which run started the one that a cost counts against, if that is new.
+    ///
+    /// INVARIANT: the entry of the decision, reservation or usage that said so names both, and who has said it.
     fn note_link(&mut self, tenant: TenantId, cost: &Cost) {
-        if let (Some(run_id), Some(parent)) = (&cost.subject.run_id, &cost.subject.parent_run_id)
-            && run_id != parent
+        if let (Some(run_id), Some(parent)) = (&cost.subject.run_id, cost.subject.parent())
             && !self.parents.contains_key(&(tenant, run_id.clone()))
         {
             self.parents.insert((tenant, run_id.clone()), parent.clone());
@@ -205,7 +206,7 @@ impl KnownBudgets {
             let after = self.settled(tenant, &reservation.budgets, reservation.amount, Charge::NOTHING);
             entries.push((
                 tenant,
-                entries::reservation_moved(EntryKind::ReservationExpired, &reservation, &after),
+                entries::reservation_moved(EntryKind::ReservationExpired, &reservation, None, &after),
             ));
             self.put(tenant, &after);
             self.put_reservation(tenant, reservation);

@@ -160,8 +160,7 @@ impl<'p> WantedMoves<'p> {
     fn told_parents(&self, footprints: &Footprints) -> ToldParents<'p> {
         let mut told = HashMap::new();
         for (tenant, cost) in &self.costs {
-            if let (Some(run), Some(parent)) = (&cost.subject.run_id, &cost.subject.parent_run_id)
-                && run != parent
+            if let (Some(run), Some(parent)) = (&cost.subject.run_id, cost.subject.parent())
                 && footprints.remembered(*tenant).is_ok_and(|remembered| {
                     remembered.parent(run).is_none() && remembered.is_budgeted().unwrap_or(true)
                 })

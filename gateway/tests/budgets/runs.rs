@@ -171,6 +171,56 @@ async fn a_child_has_its_own_limit_and_its_parents() {
 }
 
 #[tokio::test]
+async fn who_has_put_a_run_under_another_one_is_told_by_the_ledger() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 1_000)]).await;
+    let naming = |amount, run: &str, parent: &str| {
+        let mut body = tokens(amount);
+        body["run_id"] = json!(run);
+        body["parent_run_id"] = json!(parent);
+        body
+    };
+    let used = naming(0, "child", "root");
+    scene.post("/v1/usage", &used).await.expect(201);
+    scene
+        .post("/v1/usage", &naming(1, "root", "root"))
+        .await
+        .expect(201);
+    let held = naming(2, "grandchild", "child");
+    let held = scene.post("/v1/reservations", &held).await.expect(201);
+    let id = held["id"].as_str().unwrap();
+    scene.settle(id, "release", &json!({})).await.expect(200);
+    let told = async |kind: &str| -> Vec<[Value; 3]> {
+        let entries = scene.entries(kind).await.into_iter();
+        let members = ["agent", "run_id", "parent_run_id"];
+        entries
+            .map(|entry| members.map(|member| entry[member].clone()))
+            .collect()
+    };
+    let by = json!(scene.stage.agent.id);
+    let [root, child, grandchild] = ["root", "child", "grandchild"].map(|run| json!(run));
+    assert_eq!(
+        told("usage_recorded").await,
+        [
+            [by.clone(), child.clone(), root.clone()],
+            [by.clone(), root, Value::Null]
+        ]
+    );
+    assert_eq!(
+        told("reservation_created").await,
+        [[by.clone(), grandchild.clone(), child]]
+    );
+    // Which run started it does not change any more.
+    assert_eq!(
+        told("reservation_released").await,
+        [[by, grandchild, Value::Null]]
+    );
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
 async fn a_call_that_names_only_its_parent_spends_from_it() {
     let scene = Scene::set().await;
     scene

@@ -6,7 +6,7 @@
 use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
 use canon::ObjectWriter;
-use model::{Amount, Budget, Charge, Reservation, ReservationId, Unit};
+use model::{Amount, Budget, Charge, Name, Reservation, ReservationId, Unit};
 
 /// An amount as a member. It is within what JSON keeps exact.
 fn amount(body: &mut ObjectWriter, key: &str, amount: Amount) {
@@ -62,10 +62,11 @@ pub(super) fn rolled_over(budget: &Budget, periods: i64) -> ProposedEntry {
     ProposedEntry::new(EntryKind::BudgetRolledOver, body.finish())
 }
 
-/// Something became of a reservation.
+/// Something became of a reservation. `parent` is the run that started its own, where that is named now.
 pub(super) fn reservation_moved(
     kind: EntryKind,
     reservation: &Reservation,
+    parent: Option<&Name>,
     budgets: &[Budget],
 ) -> ProposedEntry {
     let charge = reservation.charge;
@@ -80,6 +81,9 @@ pub(super) fn reservation_moved(
         amount(&mut body, "charged", charge.charged);
     }
     body.string("expires_at", &reservation.expires_at.to_string());
+    if let Some(parent) = parent {
+        body.string("parent_run_id", parent.as_str());
+    }
     body.string("reservation", &reservation.id.to_string());
     if let Some(run_id) = &reservation.run_id {
         body.string("run_id", run_id.as_str());
@@ -102,6 +106,9 @@ pub(super) fn used(cost: &super::cost::Cost, charge: Charge, budgets: &[Budget])
     body.string("agent", &subject.agent.to_string());
     balances(&mut body, budgets);
     amount(&mut body, "charged", charge.charged);
+    if let Some(parent) = subject.parent() {
+        body.string("parent_run_id", parent.as_str());
+    }
     if let Some(run_id) = subject.run() {
         body.string("run_id", run_id.as_str());
     }

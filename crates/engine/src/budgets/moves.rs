@@ -291,7 +291,8 @@ impl KnownBudgets {
             let unit = hold.cost.unit.clone();
             return Err(BudgetConflict::Lacking(Lacking::NotFound { unit }));
         };
-        let entry = entries::reservation_moved(EntryKind::ReservationCreated, &reservation, &budgets);
+        let (kind, parent) = (EntryKind::ReservationCreated, hold.cost.subject.parent());
+        let entry = entries::reservation_moved(kind, &reservation, parent, &budgets);
         let shown = ReservationShown::of(&reservation, now).with(&budgets);
         Ok(Moved::quietly(entry, shown::json(&shown)))
     }
@@ -335,7 +336,7 @@ impl KnownBudgets {
             }
         };
         let budgets = self.settled(tenant, &reservation.budgets, reservation.amount, charge);
-        let entry = entries::reservation_moved(kind, &after, &budgets);
+        let entry = entries::reservation_moved(kind, &after, None, &budgets);
         let thresholds = self.put(tenant, &budgets);
         let answer = shown::json(&ReservationShown::of(&after, now).with(&budgets));
         self.put_reservation(tenant, after);
@@ -347,7 +348,7 @@ impl KnownBudgets {
     }
 
     fn extend(&mut self, tenant: TenantId, after: Reservation, now: Timestamp) -> Moved {
-        let entry = entries::reservation_moved(EntryKind::ReservationExtended, &after, &[]);
+        let entry = entries::reservation_moved(EntryKind::ReservationExtended, &after, None, &[]);
         let budgets = self.with_ids(tenant, &after.budgets);
         let answer = shown::json(&ReservationShown::of(&after, now).with(budgets));
         self.put_reservation(tenant, after);

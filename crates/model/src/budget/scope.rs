@@ -147,6 +147,12 @@ impl Subject {
         self.run_id.as_ref().or(self.parent_run_id.as_ref())
     }
 
+    /// The run that started it, as the caller says, where both are named and are two.
+    pub fn parent(&self) -> Option<&Name> {
+        let run = self.run_id.as_ref()?;
+        self.parent_run_id.as_ref().filter(|parent| *parent != run)
+    }
+
     /// Every scope that it is in, the widest first: the tenant, then by team, agent and tool, then `runs`, which are its run and
     /// those that started it, the outermost first.
     pub fn scopes(&self, runs: &[Name]) -> Vec<Scope> {
