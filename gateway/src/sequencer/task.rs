@@ -14,6 +14,7 @@ use super::retry::RetryCause;
 use super::times::Times;
 use super::{Fault, LoadSignal, Parts, Sequencer, Submission};
 use crate::signing::signs_at;
+use engine::budgets::moves::{BudgetChange, Move};
 use engine::proposal::Intent;
 use engine::{
     Applied, BatchTime, Books, Conflict, Disposition, Found, Proposal, ProposedDecision, Snapshot, apply,
@@ -669,7 +670,8 @@ fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
     tenants
 }
 
-/// What waits now, at most `batch_max` proposals unless one submission alone is larger.
+/// What waits now, at most `batch_max` proposals unless one submission alone is larger. What closes budgets stands
+/// last in it.
 fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
     let mut size = first.proposals.len();
     let mut batch = vec![first];
@@ -679,5 +681,21 @@ fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec
         size += next.proposals.len();
         batch.push(next);
     }
+    if batch.iter().any(closes_budget) {
+        batch.sort_by_key(closes_budget);
+    }
     batch
+}
+
+/// Whether this closes a budget. No ask may stand behind that in a batch: whether its tenant still has any budget, and
+/// an estimate so has to find one, is looked up before the batch.
+fn closes_budget(submission: &Submission) -> bool {
+    let first = submission.proposals.first();
+    matches!(
+        first.map(|proposal| &proposal.intent),
+        Some(Intent::Budget(change)) if matches!(
+            change.what,
+            Move::Change { change: BudgetChange::Close, .. }
+        )
+    )
 }

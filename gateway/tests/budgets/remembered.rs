@@ -2,7 +2,7 @@
 //! here, if it were not forgotten in time.
 
 use crate::stage::{Stage, reading};
-use crate::support::{World, patient, signing_key};
+use crate::support::{World, patient, signing_key, until};
 use crate::{Scene, costing, tokens};
 use gateway::app::App;
 use gateway::gateway::Options;
@@ -280,6 +280,37 @@ async fn the_first_budget_counts_from_then_on_and_the_last_one_until_then() {
         scene.stage.ask(&costing(9)).await.expect(200)["decision"],
         "allow"
     );
+    assert_books_balance(&scene).await;
+}
+
+#[tokio::test]
+async fn asks_that_waited_while_the_last_budget_was_closed_come_before_that() {
+    let scene = Scene::set().await;
+    let id = scene
+        .budget(&json!({"scope": {}, "unit": "CREDITS", "allocated": 5}))
+        .await;
+    let stage = &scene.stage;
+    let (ask, other, nothing) = (costing(9), reading(), json!({}));
+    // The first commit is held, so the others gather behind it. Changes are taken before asks, and a close stands last
+    // all the same.
+    stage.faults.plan([Fault::Hold]);
+    let rest = async {
+        until(|| stage.faults.held() == 1).await;
+        tokio::join!(stage.ask(&ask), scene.change(&id, "close", &nothing))
+    };
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == 2).await;
+        stage.faults.let_go();
+    };
+    let (first, (asked, closed), ()) = tokio::join!(stage.ask(&other), rest, letting_go);
+    first.expect(200);
+    closed.expect(200);
+    let entries = stage.entries().await;
+    let kinds: Vec<_> = entries.iter().map(|entry| &*entry.kind).collect();
+    assert!(kinds.ends_with(&["decision", "budget_closed"]), "{kinds:?}");
+    assert_eq!(asked.expect(200)["reason_code"], "budget_not_found");
+    let behind = stage.ask(&ask).await.expect(200);
+    assert_eq!(behind["reason_code"], "policy_permits");
     assert_books_balance(&scene).await;
 }
 
