@@ -5,11 +5,12 @@ use super::{check_granted, check_granted_to_delegators, check_standing};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
-use crate::http::{AgentCaller, Refusal};
+use crate::http::{AgentCaller, Code, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
-use engine::budgets::moves::{Move, SettleStep};
+use bytes::Bytes;
+use engine::budgets::moves::{Move, Repeat, SettleStep};
 use model::{Estimate, Name, ReservationId, SlashFreeName, TenantId};
 use serde::Deserialize;
 use std::sync::Arc;
@@ -88,7 +89,7 @@ impl Gateway {
             SettleStep::Extend(_) => self.held_by(caller, id).await?,
             SettleStep::Commit(..) | SettleStep::Release => None,
         };
-        let settled = self.move_budgets(caller.tenant, repeat, |_, tenant| {
+        let settled = self.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
             let agent = caller.refresh(tenant, self.clock.now())?;
             if matches!(step, SettleStep::Extend(_)) {
                 check_standing(tenant, caller)?;
@@ -104,7 +105,29 @@ impl Gateway {
                 step: step.clone(),
             })
         });
-        Ok(Answer(StatusCode::OK, settled.await?))
+        let answer = match (settled.await, &held) {
+            (Err(refusal), Some(held)) if refusal.code() == Code::Forbidden => {
+                let before = self.held_longer_before(caller, held, repeat.as_ref()).await?;
+                before.ok_or(refusal)?
+            }
+            (settled, _) => settled?,
+        };
+        Ok(Answer(StatusCode::OK, answer))
+    }
+
+    /// What was answered to the same request, which may have held it longer while the tool was granted. For what was
+    /// stopped, there is a refusal.
+    async fn held_longer_before(
+        &self,
+        caller: &AgentCaller,
+        held: &HeldFor,
+        repeat: Option<&Repeat>,
+    ) -> Result<Option<Bytes>, Refusal> {
+        caller.check(self)?;
+        let tenant = self.tenant(caller.tenant)?;
+        check_standing(&tenant, caller)?;
+        check_none_stopped(&tenant.directory, &held.runs, held.tool.as_ref())?;
+        self.answered_before(repeat).await
     }
 
     /// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never

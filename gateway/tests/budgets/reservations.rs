@@ -612,6 +612,13 @@ async fn a_repetition_is_answered_though_its_tool_is_not_granted_any_more() {
     for path in paths {
         first.push(post(path, "first").await.expect(201));
     }
+    let extend = format!("/v1/reservations/{}/extend", first[0]["id"].as_str().unwrap());
+    let extend_again = async |key: &str| {
+        let call = scene.stage.call("POST", &extend, &scene.stage.agent.token);
+        let call = call.header("idempotency-key", format!("{key} longer"));
+        call.json(&json!({"ttl_ms": 90_000})).send().await
+    };
+    let extended = extend_again("first").await.expect(200);
     let agent = format!("/v1/agents/{}", scene.stage.agent.id);
     let none = json!({"tools": []});
     scene.stage.admin("PATCH", &agent, &none).await.expect(200);
@@ -619,11 +626,19 @@ async fn a_repetition_is_answered_though_its_tool_is_not_granted_any_more() {
         assert_eq!(post(path, "first").await.expect(201), first, "{path}");
         post(path, "second").await.problem(403, "forbidden");
     }
+    scene.stage.clock.advance_millis(1_000);
+    assert_eq!(extend_again("first").await.expect(200), extended);
+    extend_again("second").await.problem(403, "forbidden");
     assert_eq!(scene.balances().await, [(json!({}), [80, 10, 10, 0, 0])]);
+    // What was stopped is another matter.
+    let reason = json!({"reason": "a test"});
+    let freeze = "/v1/tools/github/freeze";
+    scene.stage.admin("POST", freeze, &reason).await.expect(200);
+    extend_again("first").await.problem(403, "forbidden");
 }
 
 #[tokio::test]
-async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_held_longer() {
+async fn what_is_held_for_a_run_or_a_tool_that_was_stopped_is_settled_and_not_extended() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;
     let longer = json!({"ttl_ms": 2_000});
