@@ -57,7 +57,9 @@ pub enum ProvenanceError {
     #[error("the token is for the run `{0}`, and the ask belongs to another one or to none")]
     OtherRun(Name),
     /// It is for somebody else.
-    #[error("the token is for `{0}`, who is neither this agent nor the user of the ask")]
+    #[error(
+        "the token is for `{0}`, who is neither this agent nor the user of the ask (a name that an agent has or had is no user's)"
+    )]
     OtherSubject(Name),
     /// It is about something that is not in the ask.
     #[error(
@@ -97,7 +99,7 @@ pub(crate) fn verified(
     let claims = issuer.verify(token, now)?;
     let said = ProvenanceClaims::try_from(&claims)?;
     check_run(ask, said.run.as_ref())?;
-    check_subject(agent, ask, said.subject.as_ref())?;
+    check_subject(tenant, agent, ask, said.subject.as_ref())?;
     // Whether the content is among the parameters will be seen when they are.
     if facts.parameters_unknown && said.content.is_some() {
         return Ok(None);
@@ -124,11 +126,20 @@ fn check_run(ask: &Ask, run: Option<&Name>) -> Result<(), ProvenanceError> {
     }
 }
 
-fn check_subject(agent: &Agent, ask: &Ask, subject: Option<&Name>) -> Result<(), ProvenanceError> {
+/// A token is good for the agent or the user that it names. What an agent is called, or was, is that agent and no user:
+/// the user is whom the ask says, and another agent would only have to say this name.
+fn check_subject(
+    tenant: &TenantSnapshot,
+    agent: &Agent,
+    ask: &Ask,
+    subject: Option<&Name>,
+) -> Result<(), ProvenanceError> {
     let Some(subject) = subject else {
         return Ok(());
     };
-    if agent.is_called(subject.as_str()) || ask.user.as_ref() == Some(subject) {
+    let is_the_user =
+        || ask.user.as_ref() == Some(subject) && tenant.directory.agent_called(subject).is_none();
+    if agent.is_called(subject.as_str()) || is_the_user() {
         return Ok(());
     }
     Err(ProvenanceError::OtherSubject(subject.clone()))

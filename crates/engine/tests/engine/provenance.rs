@@ -3,7 +3,7 @@
 use crate::support::{NOW, agent, ask, tenant};
 use canon::Digest;
 use engine::{LookedUpFacts, ProvenanceError, Refusal, TenantSnapshot, judge};
-use model::{Agent, Issuer, Name, Noun, Purpose, Trust, Write};
+use model::{Agent, AgentId, Issuer, Name, Noun, Purpose, Trust, Write};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -69,6 +69,31 @@ fn a_token_is_good_for_the_agent_that_has_or_had_the_name_that_it_tells() {
     for agent in [&named, &named.rename(&retired)] {
         let level = level_of(agent, OF_A_PLANNER, false);
         assert_eq!(level, Ok(Trust::TrustedInternalSigned), "{}", agent.name);
+    }
+}
+
+#[test]
+fn a_token_for_an_agent_is_good_for_no_other_that_calls_its_user_so() {
+    let [planner, leader] = ["planner", "leader"].map(|name| Name::new(name).unwrap());
+    let context = json!({"source_trust": "trusted_internal_signed", "provenance": OF_A_PLANNER});
+    let ask = ask("read", json!({"context": context, "user": {"id": "planner"}}));
+    let level = |tenant: &TenantSnapshot| {
+        let judged = judge(tenant, &agent(), &ask, &LookedUpFacts::default(), NOW);
+        judged.map(|judgement| judgement.trust.level)
+    };
+    assert_eq!(level(&trusting()), Ok(Trust::TrustedInternalSigned), "a user");
+    let named = Agent {
+        id: AgentId::from_bytes([3; 16]),
+        name: planner.clone(),
+        ..agent()
+    };
+    for other in [named.rename(&leader), named] {
+        let mut tenant = trusting();
+        tenant
+            .directory
+            .apply(&Write::Put(Noun::Agent(Arc::new(other.clone()))));
+        let refused = Refusal::Provenance(ProvenanceError::OtherSubject(planner.clone()));
+        assert_eq!(level(&tenant), Err(refused), "{}", other.name);
     }
 }
 
