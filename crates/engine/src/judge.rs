@@ -823,7 +823,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
     let quarantine = ruling
         .obligations
         .contains(&Obligation::QuarantineAgent)
-        .then(|| format!("quarantined: {}", ruling.explanation));
+        .then(|| format!("quarantined: {}", without_user(&ruling.explanation, question)));
     Judgement {
         redact: ruling
             .errors
@@ -842,5 +842,14 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
         policies_asked: true,
         granted,
         ..Judgement::bare(ruling.reason, ruling.explanation, trust)
+    }
+}
+
+/// Why, without the name of the user: it stays with the agent, and in an entry that is never erased, and is told to
+/// whoever asks after that. The decision has the name, and can be erased.
+fn without_user(explanation: &str, question: &Question<'_>) -> String {
+    match question.user {
+        Some(user) => explanation.replace(&format!("for the user `{}`", user.id), "for the user"),
+        None => explanation.to_owned(),
     }
 }

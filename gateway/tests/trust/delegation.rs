@@ -82,6 +82,25 @@ async fn what_the_user_may_not_do_nobody_does_for_the_user() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_quarantined_for_a_user_does_not_keep_the_name() {
+    let (stage, _) = company(
+        r#"@id("leavers") @reason("nobody acts for customers") @obligation("quarantine:agent")
+        forbid (principal in Team::"customers", action, resource);"#,
+    )
+    .await;
+    let denied = stage.ask(&for_user("eve")).await.expect(200);
+    assert_eq!(denied["reason"], "for the user `eve`: nobody acts for customers");
+    let denied = stage.ask(&for_user("ada")).await.expect(200);
+    assert_eq!(
+        denied["reason"],
+        "the agent is frozen: quarantined: for the user: nobody acts for customers"
+    );
+    let entries = stage.entries().await;
+    let frozen = entries.iter().find(|entry| entry.kind == "agent_frozen").unwrap();
+    assert!(!frozen.body.contains("eve"), "{}", frozen.body);
+}
+
+#[tokio::test]
 async fn naming_somebody_only_takes_away() {
     let (stage, _) = company(
         r#"@id("ada") permit (principal == User::"ada", action, resource);
