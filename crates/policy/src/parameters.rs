@@ -18,6 +18,7 @@ use patterns::{Originals, Translated};
 use serde_json::{Map, Value, json};
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
+use std::str::Split;
 
 mod ecma;
 mod patterns;
@@ -38,6 +39,8 @@ const TOO_MANY_ESCAPES: &str =
     "has patterns with so many classes like `\\s` that they cannot be read in time";
 /// How much is said of why parameters cannot be checked.
 const UNCHECKED_CHARS_MAX: usize = 256;
+/// What is said of a member instead of its name, which is the caller's.
+const UNNAMED_MEMBER: &str = "a member in it that the action's schema does not name";
 /// What is said of a schema that compiles only with its patterns as they were sent.
 const NOT_TRANSLATED: &str = "has a reference into `patternProperties`, or a pattern that is too long once `.` and `\\b` in it are written out";
 
@@ -259,9 +262,43 @@ fn unchecked(fault: &Diagnostic) -> Unanswerable {
 fn wrong(validator: &Validator, extent: &Extent, originals: &Originals, value: &Value) -> Unanswerable {
     let told = extent.can_tell(value).then(|| validator.validate(value).err());
     match told.flatten() {
-        Some(error) => invalid(error.instance_path().as_str(), said(&error, originals)),
+        Some(error) => {
+            let (pointer, said) = (named(&error, value), said(&error, originals));
+            if pointer == error.instance_path().as_str() {
+                invalid(pointer, said)
+            } else {
+                invalid(pointer, format!("{UNNAMED_MEMBER} {said}"))
+            }
+        }
         None => invalid("", "does not satisfy the action's schema".into()),
     }
+}
+
+/// Where an error in this value is, as far as the schema has names for the way there. What the caller has called a
+/// member is part of a value, and as long as the caller likes.
+fn named<'e>(error: &'e ValidationError<'_>, value: &Value) -> &'e str {
+    let path = error.instance_path().as_str();
+    let mut way = error.evaluation_path().as_str().split('/');
+    let mut known = "";
+    for token in path.split('/').skip(1) {
+        let is_index = value.pointer(known).is_some_and(Value::is_array);
+        if !is_index && !leads_to(&mut way, token) {
+            return known;
+        }
+        known = &path[..known.len() + 1 + token.len()];
+    }
+    path
+}
+
+/// Whether the rest of a way through a schema leads to a property of this name; the way goes on behind it.
+fn leads_to(way: &mut Split<'_, char>, name: &str) -> bool {
+    while let Some(word) = way.next() {
+        if word == "properties" && way.clone().next() == Some(name) {
+            way.next();
+            return true;
+        }
+    }
+    false
 }
 
 fn parsed(text: &str) -> Result<Value, Unanswerable> {

@@ -539,6 +539,43 @@ fn invalid_parameters_are_pointed_at_and_not_repeated() {
     }
 }
 
+#[test]
+fn what_the_caller_has_called_a_member_is_part_of_a_value() {
+    let texts = json!({"type": "object", "additionalProperties": {"type": "string"}});
+    let named = json!({"type": "object", "properties": {"7": {"type": "string"}},
+        "patternProperties": {"^x": {"type": "string"}}});
+    let schema = json!({"type": "object", "properties": {
+        "env": texts, "rows": {"type": "array", "items": {"$ref": "#/$defs/named"}}, "properties": texts,
+    }, "$defs": {"named": named}, "additionalProperties": {"required": ["a"]}});
+    let plainly = "is not of type \"string\"";
+    let unnamed = "a member in it that the action's schema does not name is not of type \"string\"";
+    for (parameters, pointer, detail) in [
+        (json!({"env": {"hunter2": 7}}), "/env", unnamed),
+        (json!({"env": {"0": 7}}), "/env", unnamed),
+        (json!({"env": {"env": 7}}), "/env", unnamed),
+        (json!({"properties": {"hunter2": 7}}), "/properties", unnamed),
+        (json!({"rows": [{}, {"7": 7}]}), "/rows/1/7", plainly),
+        (json!({"rows": [{}, {"xhunter2": 7}]}), "/rows/1", unnamed),
+        (
+            json!({"hunter2": {"7": 7}}),
+            "",
+            "a member in it that the action's schema does not name lacks `a`",
+        ),
+    ] {
+        let world = World {
+            schema: Some(schema.clone()),
+            parameters: parameters.clone(),
+            ..World::default()
+        };
+        let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+        let invalid = Unanswerable::InvalidParameters {
+            pointer: pointer.to_owned(),
+            detail: detail.to_owned(),
+        };
+        assert_eq!(world.ask(&set), Err(invalid), "{parameters}");
+    }
+}
+
 /// Parameters `root` of this depth: blocks inside blocks, and this one innermost.
 fn nested(depth: usize, innermost: Value) -> Value {
     let around = |inner: Value, _| json!({"type": "quote", "children": [inner]});

@@ -250,7 +250,7 @@ fn whoever_is_told_of_a_pattern_is_told_of_the_one_that_was_sent() {
             json!({"patternProperties": {"^./": {"maximum": 1}}}),
             json!({"a/": 2})
         ),
-        "does not satisfy `/patternProperties/^.~1/maximum` of the action's schema"
+        "a member in it that the action's schema does not name does not satisfy `/patternProperties/^.~1/maximum` of the action's schema"
     );
 }
 
