@@ -143,6 +143,14 @@ impl<'s> Known<'s> {
         Self::with(contents, question, ParameterRules::unknown)
     }
 
+    /// [`Self::blind`] for policies that look at no parameters, also where none can be checked.
+    pub(crate) fn unseen(
+        contents: &'s Contents,
+        question: &Question<'_>,
+    ) -> Result<Option<Self>, Unanswerable> {
+        Self::with(contents, question, |rules| Ok(rules.unseen()))
+    }
+
     fn with(
         contents: &'s Contents,
         question: &Question<'_>,

@@ -156,16 +156,21 @@ impl ParameterRules {
 
     /// Parameters that nobody knows, or knows any more: they are valid. Where none can be checked, none are.
     pub(crate) fn unknown(&self) -> Result<Parameters<'_>, Unanswerable> {
-        if let Some(fault) = self.fault() {
-            return Err(unchecked(fault));
+        match self.fault() {
+            Some(fault) => Err(unchecked(fault)),
+            None => Ok(self.unseen()),
         }
-        Ok(Parameters {
+    }
+
+    /// Parameters that nobody looks at, so that it does not matter whether they are valid.
+    pub(crate) fn unseen(&self) -> Parameters<'_> {
+        Parameters {
             rules: self,
             object: Map::new(),
             paths: OnceCell::new(),
             input: ast::Value::empty_record(None),
             are_known: false,
-        })
+        }
     }
 }
 

@@ -87,7 +87,7 @@ impl PolicySet {
     ) -> Result<Option<Ruling>, Unanswerable> {
         let world = World::InForce(&question.agent.id);
         for question in [Some(*question), question.as_registered()].into_iter().flatten() {
-            let Some(known) = Known::blind(&self.contents, &question)? else {
+            let Some(known) = Known::unseen(&self.contents, &question)? else {
                 return Ok(None);
             };
             let case = Case::open(known, &question, ReadSet::default())?;

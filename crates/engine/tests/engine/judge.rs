@@ -289,6 +289,28 @@ fn where_no_parameters_can_be_checked_an_action_is_denied_whoever_knows_them() {
 }
 
 #[test]
+fn a_canary_whose_parameters_cannot_be_checked_catches_all_the_same() {
+    let mut trap = tool("canary-vault");
+    let schema = json!({"properties": {"n": {"pattern": r"\s".repeat(1_000)}}});
+    for action in trap.actions.values_mut() {
+        action.input_schema = Some(Arc::new(schema.clone()));
+    }
+    let tenant = tenant_with(agent(), [trap]);
+    for action in ["count", "no_such_action"] {
+        for parameters_unknown in [false, true] {
+            let facts = LookedUpFacts {
+                parameters_unknown,
+                ..LookedUpFacts::default()
+            };
+            let ask = ask(action, json!({"tool_call": {"tool": "canary-vault"}}));
+            let judgement = judge(&tenant, &agent(), &ask, &facts, NOW).unwrap();
+            assert_eq!(judgement.reason, ReasonCode::PolicyForbids, "{action}");
+            assert!(judgement.quarantine.is_some(), "{action}");
+        }
+    }
+}
+
+#[test]
 fn claims_that_contradict_the_credential_are_refused() {
     let judge = |members| {
         judge(

@@ -753,6 +753,19 @@ fn where_no_parameters_can_be_checked_none_are_allowed_whoever_knows_them() {
 }
 
 #[test]
+fn what_forbids_whatever_is_written_does_so_where_no_parameters_can_be_checked() {
+    let patterns = r"\s".repeat(1_000);
+    let world = World {
+        schema: Some(json!({"properties": {"title": {"pattern": patterns}}})),
+        ..World::default()
+    };
+    let text = "@id(\"certain\") forbid (principal, action, resource);";
+    let set = set(&world, "", &[("mine", text, Mode::Enforced)]);
+    let ruling = world.with_question(|question| set.forbids_whatever_is_written(question));
+    assert_eq!(ruling.unwrap().unwrap().reason, ReasonCode::PolicyForbids);
+}
+
+#[test]
 fn what_is_denied_on_one_side_of_a_claim_needs_no_parameters_for_the_other() {
     let [read, claimed] = read_and_claimed();
     let blind = |world: &World, policies: &[String]| {
