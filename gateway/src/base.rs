@@ -145,7 +145,9 @@ impl Gateway {
                 CommitStatus::Recorded(_) => {
                     self.metrics.set_base_differs(false);
                     for (_, tenant) in self.snapshot.load_full().tenants() {
-                        compiling::tell_of_users(tenant);
+                        if let Some(oddity) = compiling::wrong_for_users(tenant) {
+                            oddity.tell();
+                        }
                     }
                     return Ok(true);
                 }

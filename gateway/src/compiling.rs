@@ -1,12 +1,13 @@
-//! From the nouns of a tenant to what it is judged by: its policies handed to the policy crate, and compiled. Whether a
-//! change is welcome is not decided here.
+//! From the nouns of a tenant to what it is judged by: its policies handed to the policy crate, and compiled; and what is
+//! odd about them then. Whether a change is welcome is not decided here.
 
 use engine::TenantSnapshot;
-use model::{Directory, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Tenant};
+use model::{Directory, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Tenant, TenantId};
 use policy::{
-    Candidate, Compiler, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues, TenantPermits,
+    Candidate, Compiler, Diagnostic, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues, TenantPermits,
     TenantPolicy,
 };
+use std::fmt;
 use std::sync::Arc;
 
 /// The policies of a directory. Nobody is judged by those of a tenant that was deleted, and nobody can mend them any
@@ -92,32 +93,88 @@ fn tenant_policy(name: &SlashFreeName, text: &PolicyText, mode: Mode) -> TenantP
     }
 }
 
-/// Says that policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks
-/// for users by failing.
-pub fn tell_of_users(snapshot: &TenantSnapshot) {
-    let tenant = snapshot.directory.tenant.id;
-    let mut wrong = snapshot.policies.wrong_for_users();
-    let Some(first) = wrong.next() else { return };
-    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), wrong.count());
-    tracing::warn!(
-        %tenant,
-        policy,
-        more,
-        "the policy {policy} of {tenant} is wrong for users, and asks for them may be denied for that"
-    );
+/// What is odd about policies of a tenant that are in force: they keep nobody from starting.
+pub struct Oddity {
+    tenant: TenantId,
+    /// The first policy of which it is so.
+    policy: String,
+    /// How many more findings are like it.
+    more: usize,
+    what: &'static str,
 }
 
-/// Says that the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for
-/// asks that all are about.
-pub fn tell_of_long(snapshot: &TenantSnapshot) {
-    let tenant = snapshot.directory.tenant.id;
-    let mut long = snapshot.policies.too_much_together();
-    let Some(first) = long.next() else { return };
-    let (policy, more) = (first.policy.as_deref().unwrap_or_default(), long.count());
-    tracing::warn!(
-        %tenant,
-        policy,
-        more,
-        "the policy {policy} of {tenant} is too long, alone or together with others, and asks may be denied for that"
-    );
+/// All that is odd about a tenant's policies, each once.
+pub fn oddities(snapshot: &TenantSnapshot) -> impl Iterator<Item = Oddity> {
+    let all = [
+        wrong_for_users(snapshot),
+        too_long(snapshot),
+        testing_in_vain(snapshot),
+    ];
+    all.into_iter().flatten()
+}
+
+/// That policies of a tenant are wrong for users, if some are. They are right for agents and stay, and deny asks for
+/// users by failing.
+pub fn wrong_for_users(snapshot: &TenantSnapshot) -> Option<Oddity> {
+    let what = "is wrong for users, and asks for them may be denied for that";
+    Oddity::of(snapshot, snapshot.policies.wrong_for_users(), what)
+}
+
+/// That the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for asks
+/// that all are about.
+fn too_long(snapshot: &TenantSnapshot) -> Option<Oddity> {
+    let what = "is too long, alone or together with others, and asks may be denied for that";
+    Oddity::of(snapshot, snapshot.policies.too_much_together(), what)
+}
+
+/// That policies of a tenant test for what they do not see, if some do. An earlier version may have let them see it:
+/// then what they say of that has gone out of effect.
+fn testing_in_vain(snapshot: &TenantSnapshot) -> Option<Oddity> {
+    let directory = &snapshot.directory;
+    // Nobody is judged by the policies of a deleted tenant.
+    if directory.tenant.deleted_at.is_some() {
+        return None;
+    }
+    let policies = policies(directory);
+    let found = snapshot.policies.tests_in_vain(candidate(directory, &policies));
+    let what = "tests for what it does not see, and may let pass what it should not";
+    Oddity::of(snapshot, found.iter(), what)
+}
+
+impl Oddity {
+    fn of<'d>(
+        snapshot: &TenantSnapshot,
+        mut found: impl Iterator<Item = &'d Diagnostic>,
+        what: &'static str,
+    ) -> Option<Self> {
+        let first = found.next()?;
+        Some(Self {
+            tenant: snapshot.directory.tenant.id,
+            policy: first.policy.clone().unwrap_or_default(),
+            more: found.count(),
+            what,
+        })
+    }
+
+    /// Says it in the log.
+    pub fn tell(&self) {
+        let Self {
+            tenant, policy, more, ..
+        } = self;
+        tracing::warn!(%tenant, policy, more, "{self}");
+    }
+
+    /// How many more findings are like it.
+    pub const fn more(&self) -> usize {
+        self.more
+    }
+}
+
+impl fmt::Display for Oddity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            tenant, policy, what, ..
+        } = self;
+        write!(f, "the policy {policy} of {tenant} {what}")
+    }
 }

@@ -226,8 +226,9 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     for tenant in tenants {
         ends.push((tenant.tenant, tenant.place.head()));
         let restored = restore(&compiler, tenant)?;
-        compiling::tell_of_users(&restored);
-        compiling::tell_of_long(&restored);
+        for oddity in compiling::oddities(&restored) {
+            oddity.tell();
+        }
         snapshot.insert(restored);
     }
     Ok(Loaded { snapshot, ends })

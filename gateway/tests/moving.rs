@@ -351,6 +351,51 @@ async fn a_signing_key_that_was_replaced_is_no_good_configuration() {
     }
 }
 
+/// As it is after an upgrade to a version for whose policies a parameter has no type any more.
+#[tokio::test]
+async fn a_policy_that_does_not_see_its_parameter_any_more_is_named_by_a_check_and_a_start() {
+    let place = Place::on_file();
+    let server = place.serve(&[]);
+    let client = server.client();
+    let made = client.post("/v1/tenants", OPERATOR, &json!({"name": "acme"}));
+    let made = made.unwrap().json();
+    let tenant = made["id"].as_str().unwrap();
+    let schema = json!({"type": "object", "properties": {"to": {"type": "string"}}});
+    let tools = json!({"tools": [{"name": "send", "inputSchema": schema}]});
+    let imported = client.operate(tenant, "/v1/tools/mail/import", &tools);
+    assert_eq!(imported.status, 201, "{imported:?}");
+    let cedar = r#"@id("no-outside") forbid (principal, action == Action::"mail/send", resource)
+        when { context.input has to && context.input.to like "*@evil.example" };"#;
+    let policy = json!({"name": "mail", "cedar": cedar});
+    let put = client.operate(tenant, "/v1/policies", &policy);
+    assert_eq!(put.status, 201, "{put:?}");
+    server.kill();
+    let said = format!("the policy mail/no-outside of {tenant} tests for what it does not see");
+    let url = file_of(&place);
+    let check = ["check-config", "--database-url", &url];
+    let told = succeeds(&check);
+    assert!(!told.contains(&said), "{told}");
+
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(place.database());
+    let mut hand = <sqlx::SqliteConnection as sqlx::Connection>::connect_with(&options)
+        .await
+        .unwrap();
+    let change = sqlx::query(
+        r#"UPDATE directory SET value = replace(value, '"to":{"type":"string"}', '"to":{"type":["string","array"]}')
+         WHERE kind = 'tool' AND value LIKE '%"to":{"type":"string"}%'"#,
+    );
+    let changed = change.execute(&mut hand).await.unwrap();
+    assert_eq!(changed.rows_affected(), 1);
+    sqlx::Connection::close(hand).await.unwrap();
+    let told = succeeds(&check);
+    assert!(
+        told.contains(&said) && told.contains("the configuration is good"),
+        "{told}"
+    );
+    let _server = place.serve(&[]);
+    assert!(place.stderr().contains(&said), "{}", place.stderr());
+}
+
 #[test]
 fn a_bad_configuration_is_named() {
     let place = Place::on_file();

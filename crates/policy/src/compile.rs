@@ -29,6 +29,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 mod hidden;
+mod unseen;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;

@@ -1,15 +1,18 @@
 //! `countersign check-config`: whether `serve` would start with these settings and find what they name, without serving.
 //!
-//! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies. It does not
-//! listen, because a gateway may be serving at the same place meanwhile, and makes no signing key.
+//! It opens the database as `serve` does, which brings its schema up to date, and compiles every tenant's policies.
+//! What is odd about them, which `serve` says in its log, goes to standard error. It does not listen, because a
+//! gateway may be serving at the same place meanwhile, and makes no signing key.
 
 use super::operator_key;
+use crate::compiling;
 use crate::config::Serve;
 use crate::directory::issuers;
 use crate::signing::{self, Keyring};
 use crate::start;
 use crate::stores;
 use anyhow::{Context, anyhow};
+use engine::Snapshot;
 use model::{Clock, SystemClock, SystemEntropy};
 use policy::Compiler;
 use std::io::Write;
@@ -42,6 +45,7 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         let unended = keys.check_unended(&snapshot, SystemClock.now());
         unended.map_err(|refusal| anyhow!(refusal.detail().to_owned()))?;
     }
+    tell_oddities(&snapshot)?;
     let tenants = snapshot.tenants().count() - 1;
     let tenants = match tenants {
         1 => "1 tenant".to_owned(),
@@ -51,5 +55,20 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         std::io::stdout(),
         "the configuration is good: policies hold, the database can be used, {tenants}"
     )?;
+    Ok(())
+}
+
+/// Says what is odd about policies that are good for a start.
+fn tell_oddities(snapshot: &Snapshot) -> std::io::Result<()> {
+    let mut err = std::io::stderr().lock();
+    for oddity in snapshot
+        .tenants()
+        .flat_map(|(_, tenant)| compiling::oddities(tenant))
+    {
+        match oddity.more() {
+            0 => writeln!(err, "{oddity}")?,
+            more => writeln!(err, "{oddity} ({more} more like it)")?,
+        }
+    }
     Ok(())
 }

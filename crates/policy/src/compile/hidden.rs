@@ -113,7 +113,7 @@ impl Changed {
 }
 
 /// Whether there is a member at the end of this way.
-fn has(record: &Record, way: &[&str]) -> bool {
+pub(super) fn has(record: &Record, way: &[&str]) -> bool {
     let Some((name, rest)) = way.split_first() else {
         return true;
     };

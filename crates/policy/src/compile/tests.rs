@@ -725,3 +725,69 @@ fn a_parameter_that_one_of_several_actions_still_declares_is_not_hidden_from_pol
         ["`mail/x1` would not let policies see `to.city` any more"]
     );
 }
+
+/// What a policy in force with this scope and these conditions tests for in vain, where actions have these properties,
+/// under such base policies.
+fn in_vain(base: &str, scope: &str, conditions: &str, properties: &[Value]) -> Vec<(String, String)> {
+    let compiler = Compiler::new(BasePolicies::parse(base).unwrap());
+    let cedar = format!("@id(\"a\") forbid (principal, {scope}, resource) when {{ {conditions} }};");
+    let policies = [TenantPolicy::new(SlashFreeName::new("p").unwrap(), cedar)];
+    let found = with_tools(&policies, vec![mail(properties)], |candidate| {
+        compiler.compile(candidate).unwrap().tests_in_vain(candidate)
+    });
+    let warnings = found.iter().all(|finding| finding.severity == Severity::Warning);
+    assert!(warnings, "{found:?}");
+    let told = |finding: Diagnostic| (finding.policy.unwrap(), finding.message);
+    found.into_iter().map(told).collect()
+}
+
+/// It has no registry from before, so that an upgrade that sees fewer parameters is told of, too.
+#[test]
+fn a_parameter_in_force_that_an_action_declares_and_does_not_let_policies_see_is_tested_for_in_vain() {
+    let text = || json!({"to": {"type": "string"}, "n": {"type": "integer"}});
+    let several = || json!({"to": {"type": ["string", "array"]}, "n": {"type": "integer"}});
+    let nothing = Vec::<(String, String)>::new();
+    let told = |policy: &str, message: &str| vec![(policy.to_owned(), message.to_owned())];
+    let unseen = "`mail/x1` declares `to` so that policies cannot see it";
+    for scope in ["action", "action in Action::\"tool:mail\""] {
+        assert_eq!(
+            in_vain("", scope, ONE_OF_TWO, &[text(), several()]),
+            told("p/a", unseen),
+            "{scope}"
+        );
+    }
+    let first = "action == Action::\"mail/x0\"";
+    assert_eq!(in_vain("", first, ONE_OF_TWO, &[text(), several()]), nothing);
+    assert_eq!(
+        in_vain("", first, ONE_OF_TWO, &[several()]),
+        told("p/a", "nothing that the policy is about has a member `to`")
+    );
+    // An action that does not declare it is what the test is for.
+    let without = json!({"n": {"type": "integer"}});
+    assert_eq!(in_vain("", "action", ONE_OF_TWO, &[text(), without]), nothing);
+
+    let inner = |kind: Value| json!({"to": {"type": "object", "properties": {"city": {"type": kind}, "n": {"type": "integer"}}}});
+    let city = "context has input.to.city && context.input.to.city == \"x\"";
+    assert_eq!(
+        in_vain(
+            "",
+            "action",
+            city,
+            &[inner(json!("string")), inner(json!(["string", "integer"]))]
+        ),
+        told(
+            "p/a",
+            "`mail/x1` declares `to.city` so that policies cannot see it"
+        )
+    );
+
+    // The operator's policies are for every registry: what nothing declares is left out, and what is declared is not.
+    let base = "@id(\"b\") forbid (principal, action, resource) when { context.input has to && context.input.to == \"x\" };";
+    let sensitive = "context.sensitive";
+    assert_eq!(
+        in_vain(base, "action", sensitive, &[several()]),
+        told("base/b", "`mail/x0` declares `to` so that policies cannot see it")
+    );
+    let other = json!({"n": {"type": "integer"}});
+    assert_eq!(in_vain(base, "action", sensitive, &[other]), nothing);
+}
