@@ -48,7 +48,7 @@ const STRING_BYTES_MIN: usize = 3;
 struct Known<'t> {
     /// Values in the order in which they first came: those of the body, those of the row, and those of the answer so far.
     values: Vec<Value>,
-    /// The other strings of the body, in their order.
+    /// The other strings of the body, in their order: those that are no words, and those that were not always.
     strings: Vec<&'t [u8]>,
     /// Whether strings are noted, which is while the body is packed; behind it they are named.
     notes_strings: bool,
@@ -91,7 +91,7 @@ impl<'t> Known<'t> {
             let inner = &text[open + 1..close];
             match Value::of(inner) {
                 Some(value) => known.note(value),
-                None if words::number(inner).is_none() => drop(known.string(inner)),
+                None if words::number(inner).is_none_or(words::has_place) => drop(known.string(inner)),
                 None => {}
             }
         }
@@ -168,6 +168,9 @@ fn pack<'t>(text: &'t [u8], known: &mut Known<'t>) -> Vec<u8> {
             push_value(&mut packed, value, known);
             written = from;
         } else if let Some(number) = words::number(inner) {
+            if words::has_place(number) && known.notes_strings {
+                known.string(inner);
+            }
             written = push_word(&mut packed, number, text, (written, open, close));
         } else if let Some(place) = known.string(inner) {
             push_text(&mut packed, &text[written..open]);

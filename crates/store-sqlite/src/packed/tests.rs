@@ -63,6 +63,30 @@ fn a_packed_body_of_the_first_version_is_still_read() {
     assert_eq!(packed(text, b"").0, stored);
 }
 
+/// An answer that was stored when `a word that was added` was none yet, byte by byte, and one that is stored now.
+#[test]
+fn an_answer_of_before_a_word_was_added_is_still_read() {
+    let text = r#"{"decision_id":"dec_01m8020z31ejnr6emwkremy937","environment":"a word that was added","reason":"Mail stays in the house"}"#;
+    let told = r#"{"decision_id":"dec_01m8020z31ejnr6emwkremy937","agent_message":"a word that was added","team":"Mail stays in the house"}"#;
+    let stored = [
+        // The form, `{"decision_id":` and the first value of the body.
+        "01 0a2a 0700",
+        // `,"agent_message":` and the first string of the body.
+        "0905 0b00",
+        // `,"team":` and the second one.
+        "09a1 0b01 7d",
+    ];
+    let stored = hex(&stored.concat().replace(' ', ""));
+    assert_eq!(answer(stored, text, &row()), told.as_bytes());
+
+    let (packed_body, packed_answer) = packed(text, told.as_bytes());
+    // The word has a number now, and the string behind it the place that it had.
+    let number = words::number(b"a word that was added").unwrap();
+    let stored = hex(&format!("010a2a0700090508{number:02x}09a10b017d"));
+    assert_eq!(packed_answer, stored);
+    assert_eq!(read(&packed_body, packed_answer), (text.to_owned(), told.into()));
+}
+
 fn hex(digits: &str) -> Vec<u8> {
     let bytes = digits.as_bytes().chunks(2);
     bytes

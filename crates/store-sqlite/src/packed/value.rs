@@ -11,7 +11,7 @@ use std::io::Write as _;
 
 /// Digits of a hexadecimal number that is a value: salts have 24, trace ids 32.
 const HEX: [usize; 2] = [24, 32];
-/// What stands before the `_` of an id. What is stored names one by its place, so others are added at the end.
+/// What stands before the `_` of an id. What is stored names one by its place.
 const PREFIXES: [&[u8; 3]; 8] = [b"tnt", b"agt", b"tok", b"key", b"dec", b"apr", b"bgt", b"rsv"];
 /// What a byte that is no digit of [`BASE32_DIGITS`] stands for.
 const NOT_A_DIGIT: u8 = u8::MAX;
@@ -27,6 +27,11 @@ const DIGITS: [u8; 256] = {
 };
 
 /// A value.
+///
+/// INVARIANT: answers that are stored name values and strings of their bodies by place. A string that becomes a value
+/// moves the places of both. So there is never another kind, nor another of [`PREFIXES`] or of [`HEX`], unless
+/// answers that are packed with it begin with another byte than [`TOKENS`](super::TOKENS), and what a body makes
+/// known goes by that byte.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Value {
     /// `sha256:` and 64 digits.

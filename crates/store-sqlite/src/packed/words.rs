@@ -219,7 +219,14 @@ const WORDS: &[&str] = &[
     "State the target branch, or ask for approval and retry with approval_id.",
     "base/canary",
     "base/redact-credentials",
+    // Words are added before this one. Only tests have it, to tell what becomes of what was stored before it was one.
+    #[cfg(test)]
+    "a word that was added",
 ];
+
+/// How many words there were when answers began to name strings of their bodies by place. INVARIANT: answers that are
+/// stored name them so. So this never changes, and whatever is added to [`WORDS`] behind these has a place still.
+const WITHOUT_PLACE: usize = 215;
 
 /// Bytes of the longest.
 const WORD_BYTES_MAX: usize = 96;
@@ -266,6 +273,12 @@ pub(super) fn number(text: &[u8]) -> Option<u8> {
     }
 }
 
+/// Whether the word of a number has a place among the strings of a body, as it had before it was a word. The first
+/// comparison is of constants: as long as no word was added, nobody who packs takes time for this.
+pub(super) const fn has_place(number: u8) -> bool {
+    WORDS.len() > WITHOUT_PLACE && number as usize >= WITHOUT_PLACE
+}
+
 /// The word of a number.
 pub(super) fn word(number: u8) -> Option<&'static str> {
     WORDS.get(usize::from(number)).copied()
@@ -292,6 +305,7 @@ mod tests {
     /// What is stored would say something else. A word that is added gets a number behind these.
     #[test]
     fn the_words_that_were_ever_stored_have_their_numbers_still() {
+        assert_eq!(WITHOUT_PLACE, 215);
         let first: Vec<&str> = WORDS.iter().copied().take(215).collect();
         assert_eq!(
             Digest::of(first.join(",").as_bytes()).to_string(),
