@@ -356,6 +356,54 @@ async fn who_is_refused_before_its_body_has_come_is_told_that_the_connection_end
     assert_eq!(stage.count("decision").await, 0);
 }
 
+/// Whether a caller that was refused while it sends its body, in pieces, can send all of it and then has the refusal.
+async fn is_told_after_sending(server: &Server) -> bool {
+    const PIECES: usize = 10;
+    let piece = " ".repeat(20_000);
+    let mut connection = server.connect().await;
+    let head = announced("POST /v1/authorize", "nobody", PIECES * piece.len());
+    connection.send(&head).await;
+    connection.0.readable().await.unwrap();
+    for _ in 0..PIECES {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if connection.0.write_all(piece.as_bytes()).await.is_err() {
+            return false;
+        }
+    }
+    let Some(refused) = connection.receive().await else {
+        return false;
+    };
+    refused.problem(401, "invalid_token");
+    assert_eq!(refused.headers["connection"], "close");
+    assert!(connection.receive().await.is_none());
+    true
+}
+
+#[tokio::test]
+async fn who_is_refused_while_it_sends_its_body_can_send_the_rest_and_is_told() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    // A machine that stands still takes longer than the gateway reads on, and not every time.
+    for _ in 0..3 {
+        if is_told_after_sending(&server).await {
+            return;
+        }
+    }
+    panic!("the connection was reset before the refusal could be read");
+}
+
+#[tokio::test]
+async fn who_is_refused_before_its_body_has_come_and_stays_loses_its_place_all_the_same() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    let head = announced("POST /v1/authorize", "nobody", 100_000);
+    connection.exchange(&head).await.problem(401, "invalid_token");
+    // All but the one that waits for whoever comes next.
+    let free = stage.gateway.options.connections_max - 1;
+    until(|| stage.gateway.connections.available_permits() == free).await;
+}
+
 #[tokio::test]
 async fn who_is_refused_when_its_body_has_come_goes_on_on_the_same_connection() {
     let stage = Stage::set().await;

@@ -1,7 +1,7 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
 use super::read_turns::ReadTurns;
-use super::rest::Rest;
+use super::rest::{self, Rest};
 use super::written_first::WrittenFirst;
 use super::{REFUSED_MAX, plain};
 use crate::app::App;
@@ -17,7 +17,7 @@ use std::convert::Infallible;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -87,24 +87,26 @@ async fn stand_in_line(turns: &ReadTurns, request: &mut Request<Body>) {
 }
 
 /// Has each request on a stream answered. When told to stop, a request whose head has come is answered; one whose head
-/// has come in part only may be dropped.
+/// has come in part only may be dropped. What a caller still sends that was refused before its body had come is read.
 pub(super) async fn answer_all<S, A, R>(
-    stream: S,
+    mut stream: S,
     answer: A,
     head_time_max: Duration,
-    stopped: Pin<&mut impl Future<Output = ()>>,
+    mut stopped: Pin<&mut impl Future<Output = ()>>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Request<Body>) -> R,
     R: Future<Output = Result<Response<Body>, Infallible>>,
 {
+    let is_rest_left = AtomicBool::new(false);
+    let is_left = &is_rest_left;
     let answer = service_fn(move |request: Request<Incoming>| {
         let (request, rest) = Rest::of(request);
         let answer = answer(request);
         async move {
             let response = answer.await?;
             Ok::<_, Infallible>(match rest {
-                Some(rest) => rest.answered(response).await,
+                Some(rest) => rest.answered(response, is_left).await,
                 None => response,
             })
         }
@@ -114,15 +116,17 @@ pub(super) async fn answer_all<S, A, R>(
         .header_read_timeout(head_time_max)
         .max_header_size(HEAD_BYTES_MAX)
         .max_buf_size(HEAD_BYTES_MAX);
-    let stream = TokioIo::new(WrittenFirst::new(stream));
-    let mut connection = pin!(http.serve_connection(stream, answer));
-    let served = tokio::select! {
-        // First, so that a request whose head is there has begun before it is told to stop.
-        biased;
-        served = connection.as_mut() => served,
-        () = stopped => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
+    let (served, is_stopping) = {
+        let stream = TokioIo::new(WrittenFirst::new(&mut stream));
+        let mut connection = pin!(http.serve_connection(stream, answer));
+        tokio::select! {
+            // First, so that a request whose head is there has begun before it is told to stop.
+            biased;
+            served = connection.as_mut() => (served, false),
+            () = stopped.as_mut() => {
+                connection.as_mut().graceful_shutdown();
+                (connection.await, true)
+            }
         }
     };
     if let Err(error) = served {
@@ -131,6 +135,9 @@ pub(super) async fn answer_all<S, A, R>(
             error = &error as &dyn std::error::Error,
             "a connection ended early"
         );
+    } else if is_rest_left.into_inner() && !is_stopping {
+        // Hyper has written everything and said that nothing more comes.
+        rest::read_on(&mut stream, stopped).await;
     }
 }
 
