@@ -1,5 +1,6 @@
 //! What every endpoint shares: who is calling, what they sent, how a no is said, and how lists are paged.
 
+pub(crate) mod accept;
 pub mod arrivals;
 pub mod caller;
 pub mod idempotency;

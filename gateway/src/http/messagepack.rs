@@ -3,6 +3,7 @@
 //! A body is made canonical text before anybody looks at it, and an answer is turned into a message after everybody
 //! has. So what is recorded, signed and compared is JSON, whoever asks.
 
+use super::accept::Accepted;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::Response;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -37,40 +38,13 @@ pub fn may_be_asked(accept: &[u8]) -> bool {
 
 /// The name by which a caller asks for it; `None` if the caller does not, or not at least as much as for JSON.
 pub(super) fn asked(headers: &HeaderMap) -> Option<&'static str> {
-    let ranges = headers
-        .get_all(header::ACCEPT)
-        .iter()
-        .filter_map(|value| value.to_str().ok());
-    let ranges: Vec<_> = ranges.flat_map(|value| value.split(',')).map(weighed).collect();
-    let weight = |name: &str| {
-        let named = ranges
-            .iter()
-            .filter(|(range, _)| range.eq_ignore_ascii_case(name));
-        named.map(|(_, weight)| *weight).max()
-    };
+    let accepted = Accepted::of(headers);
     let (weight_of_name, name) = NAMES
         .iter()
-        .filter_map(|name| Some((weight(name)?, *name)))
+        .filter_map(|name| Some((accepted.weight(name)?, *name)))
         .max_by_key(|(weight, _)| *weight)?;
-    let json = weight(JSON[0]).unwrap_or(0);
+    let json = accepted.weight(JSON[0]).unwrap_or(0);
     (weight_of_name > 0 && weight_of_name >= json).then_some(name)
-}
-
-/// A media range and its weight in thousandths (RFC 9110, section 12.4.2).
-fn weighed(range: &str) -> (&str, u16) {
-    let mut parts = range.split(';').map(str::trim);
-    let name = parts.next().unwrap_or_default();
-    let weight = parts.find_map(|parameter| {
-        parameter
-            .strip_prefix("q=")
-            .or_else(|| parameter.strip_prefix("Q="))
-    });
-    let thousandths = weight.map_or(Some(1_000), |weight| {
-        let (whole, fraction) = weight.split_once('.').unwrap_or((weight, ""));
-        let digits = format!("{whole}{fraction:0<3}");
-        (digits.len() == 4).then(|| digits.parse().ok()).flatten()
-    });
-    (name, thousandths.unwrap_or(0).min(1_000))
 }
 
 /// A response for whoever asked for messages by this name: a message in place of JSON, and anything else as it is.

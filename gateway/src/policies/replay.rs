@@ -11,6 +11,7 @@ use super::replace::SetBody;
 use crate::changes::Drafted;
 use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
+use crate::http::accept::Accepted;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
@@ -47,7 +48,7 @@ const LIMIT_MAX: u64 = 100_000;
 /// How often a stream of lines tells how far it is.
 const PACE: Duration = Duration::from_millis(500);
 /// Newline-delimited JSON.
-const NDJSON: HeaderValue = HeaderValue::from_static("application/x-ndjson");
+const NDJSON: &str = "application/x-ndjson";
 
 /// What to judge, and by what.
 #[derive(Debug, Deserialize)]
@@ -132,7 +133,8 @@ pub async fn replay(
         };
         let lines = Lines::Going(Box::new(going));
         let answer = Body::from_stream(stream::unfold(lines, Lines::next));
-        return Ok(([(header::CONTENT_TYPE, NDJSON)], answer).into_response());
+        let media_type = HeaderValue::from_static(NDJSON);
+        return Ok(([(header::CONTENT_TYPE, media_type)], answer).into_response());
     }
     let (tally, has_more) = running.finish().await?;
     // It took its time, and whoever asked may not read any more.
@@ -175,13 +177,11 @@ pub fn cores() -> usize {
     (all - 1).max(1)
 }
 
-/// Whether the caller would rather have lines of JSON.
+/// Whether the caller would rather have lines of JSON than one object.
 fn accepts_lines(headers: &HeaderMap) -> bool {
-    let accepted = headers.get_all(header::ACCEPT).iter();
-    let mut types = accepted
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','));
-    types.any(|one| one.split(';').next().is_some_and(|one| one.trim() == NDJSON))
+    let accepted = Accepted::of(headers);
+    let weight = |name| accepted.weight(name).unwrap_or(0);
+    weight(NDJSON) > weight("application/json")
 }
 
 fn limit(asked: Option<u64>, in_lines: bool) -> Result<u64, Refusal> {
@@ -192,7 +192,7 @@ fn limit(asked: Option<u64>, in_lines: bool) -> Result<u64, Refusal> {
         Some(_) => Err(Refusal::new(
             Code::InvalidField,
             format!(
-                "`limit` is from 1 to {LIMIT_MAX}, or as many as you like with `Accept: application/x-ndjson`"
+                "`limit` is from 1 to {LIMIT_MAX}, or as many as you like with `Accept: application/x-ndjson` alone"
             ),
         )),
     }
@@ -307,6 +307,10 @@ mod tests {
         for (accept, expected) in [
             ("application/x-ndjson", true),
             ("application/json;q=0.1, application/x-ndjson; q=1", true),
+            ("application/json;q=0.5, Application/X-NDJSON;q=0.6", true),
+            ("application/json, application/x-ndjson", false),
+            ("application/json, application/x-ndjson;q=0.1", false),
+            ("application/x-ndjson;q=0", false),
             ("application/json", false),
             ("*/*", false),
         ] {
