@@ -5,6 +5,7 @@ pub mod arrivals;
 pub mod caller;
 pub mod idempotency;
 pub mod json;
+pub mod location;
 pub mod messagepack;
 pub mod once;
 pub mod page;
@@ -14,6 +15,7 @@ pub mod request_id;
 
 pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
 pub use json::{CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson};
+pub use location::Location;
 pub use page::{Page, PageQuery};
 pub use query::{ListQuery, Query};
 pub use refusal::{Code, Refusal};

@@ -17,7 +17,7 @@ pub mod trials;
 use crate::changes::Plan;
 use crate::directory::{change, facts, new_name, read};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SetJson, TenantCaller};
+use crate::http::{Code, Json, Location, Page, PageQuery, Query, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -366,19 +366,20 @@ pub async fn create(
     Extension(caller): Extension<TenantCaller>,
     headers: HeaderMap,
     SetJson(draft, _room): SetJson<NamedDraft>,
-) -> Result<Tagged, Refusal> {
+) -> Result<(Location, Tagged), Refusal> {
     preconditions::check_none(&headers)?;
     let (name, draft) = draft.split();
     check_name(&name)?;
-    change(&gateway, &caller, |directory, now| {
+    let created = change(&gateway, &caller, |directory, now| {
         if find(directory, name.as_str()).is_ok() {
             let detail = format!("there is a policy `{name}` already; PUT makes a new version of it");
             return Err(Refusal::new(Code::Conflict, detail));
         }
         let policy = draft.applied(directory, &name, now)?;
         plan_version(EntryKind::PolicyPut, directory, policy, Tagged::made)
-    })
-    .await
+    });
+    let policy = created.await?;
+    Ok((Location::of("/v1/policies", &name), policy))
 }
 
 /// `GET /v1/policies/{name}`

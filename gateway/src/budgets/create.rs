@@ -3,7 +3,7 @@
 use super::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::{Repeatable, holder_bytes};
-use crate::http::{Code, Refusal, TenantCaller};
+use crate::http::{Code, Location, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -30,7 +30,7 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     request: Repeatable<Body>,
-) -> Result<Answer, Refusal> {
+) -> Result<(Option<Location>, Answer), Refusal> {
     let terms = request.body.terms()?;
     let budgets_max = gateway.options.budgets_max;
     let is_full = gateway.store.count_budgets(caller.tenant).await? >= budgets_max;
@@ -57,7 +57,8 @@ pub async fn create(
             gateway.answered_before(repeat.as_ref()).await?.ok_or(refusal)?
         }
     };
-    Ok(Answer(StatusCode::CREATED, answer))
+    let location = Location::of_answer("/v1/budgets", &answer);
+    Ok((location, Answer(StatusCode::CREATED, answer)))
 }
 
 impl Body {

@@ -6,7 +6,7 @@ mod tools_field;
 use super::{Clearable, change, change_at_once, check_registered, facts, find_agent, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, ListQuery, Page, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, ListQuery, Location, Page, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
@@ -154,7 +154,7 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Json(body): Json<NewAgent>,
-) -> Result<Created<AgentView>, Refusal> {
+) -> Result<(Location, Created<AgentView>), Refusal> {
     let created = change(&gateway, &caller, |directory, now| {
         let agent = Agent {
             id: AgentId::new(now, &*gateway.entropy),
@@ -180,7 +180,8 @@ pub async fn create(
         }
         Ok(saved(EntryKind::AgentCreated, agent))
     });
-    created.await.map(Created)
+    let agent = created.await?;
+    Ok((Location::of("/v1/agents", agent.id), Created(agent)))
 }
 
 /// `GET /v1/agents`

@@ -10,7 +10,7 @@ pub use files::{Complaints, check_folder};
 use super::{change, change_at_once, deleted, facts, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, Location, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -75,16 +75,17 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Json(body): Json<IssuerBody>,
-) -> Result<Created<IssuerView>, Refusal> {
+) -> Result<(Location, Created<IssuerView>), Refusal> {
     let issuer = Arc::new(new_issuer(body, gateway.clock.now())?);
-    change(&gateway, &caller, |directory, _| {
+    let created = change(&gateway, &caller, |directory, _| {
         check_free(directory, &issuer)?;
         let view = IssuerView::from(&*issuer);
         let noun = Noun::Issuer(Arc::clone(&issuer));
         let facts = facts(&view);
-        Ok(put(EntryKind::IssuerCreated, noun, facts, Created(view)))
-    })
-    .await
+        Ok(put(EntryKind::IssuerCreated, noun, facts, view))
+    });
+    let view = created.await?;
+    Ok((Location::of("/v1/issuers", &view.name), Created(view)))
 }
 
 /// `GET /v1/issuers`

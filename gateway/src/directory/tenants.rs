@@ -5,7 +5,7 @@
 use super::{facts, in_use, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Holder, Json, KeyCaller, Page, PageQuery, Query, Refusal};
+use crate::http::{Code, Created, Holder, Json, KeyCaller, Location, Page, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -74,7 +74,7 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<KeyCaller>,
     Json(body): Json<NewTenant>,
-) -> Result<Created<TenantView>, Refusal> {
+) -> Result<(Location, Created<TenantView>), Refusal> {
     let now = gateway.clock.now();
     let tenant = Arc::new(Tenant {
         id: TenantId::new(now, &*gateway.entropy),
@@ -86,7 +86,8 @@ pub async fn create(
         deleted_at: None,
     });
     gateway.create_tenant_by(By::Key(&caller.key), &tenant).await?;
-    Ok(Created(TenantView::from(&*tenant)))
+    let view = TenantView::from(&*tenant);
+    Ok((Location::of("/v1/tenants", view.id), Created(view)))
 }
 
 /// `GET /v1/tenants`

@@ -4,7 +4,7 @@ use super::{check_granted, check_granted_to_delegators, check_standing};
 use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
-use crate::http::{AgentCaller, Code, Refusal};
+use crate::http::{AgentCaller, Code, Location, Refusal};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -44,7 +44,7 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
     request: Repeatable<Body>,
-) -> Result<Answer, Refusal> {
+) -> Result<(Option<Location>, Answer), Refusal> {
     let body = &request.body;
     let ttl_ms = check_ttl(body.ttl_ms.unwrap_or(TTL_MS_DEFAULT))?;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
@@ -80,7 +80,8 @@ pub async fn create(
         }
         Err(refusal) => return Err(refusal),
     };
-    Ok(Answer(StatusCode::CREATED, answer))
+    let location = Location::of_answer("/v1/reservations", &answer);
+    Ok((location, Answer(StatusCode::CREATED, answer)))
 }
 
 /// Refuses to hold something for a run or a tool that was stopped.

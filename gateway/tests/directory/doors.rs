@@ -348,3 +348,64 @@ async fn an_operator_says_which_tenant_is_meant() {
         .await
         .expect(200);
 }
+
+#[tokio::test]
+async fn what_is_made_and_can_be_read_alone_is_where_its_answer_says() {
+    let acme = Acme::open().await;
+    let read = async |path: &str| {
+        let call = acme.call("GET", path, &acme.operator);
+        call.tenant(&acme.tenant.id).send().await.expect(200)
+    };
+    let jwks = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]});
+    for (folder, body) in [
+        ("/v1/agents", json!({"name": "helper", "tools": "all"})),
+        (
+            "/v1/issuers",
+            json!({"name": "crm/50% é", "purpose": "provenance", "issuer": "https://crm.example.com", "jwks": jwks}),
+        ),
+        (
+            "/v1/policies",
+            json!({"name": "of our own", "cedar": "@id(\"ours\")\npermit (principal, action, resource);"}),
+        ),
+        (
+            "/v1/budgets",
+            json!({"scope": {}, "unit": "TOKENS", "allocated": 5}),
+        ),
+    ] {
+        let call = acme.call("POST", folder, &acme.operator).tenant(&acme.tenant.id);
+        let made = call.json(&body).send().await;
+        let object = made.expect(201);
+        let location = made.headers["location"].to_str().unwrap();
+        assert!(location.starts_with(&format!("{folder}/")), "{location}");
+        let called = if object["id"].is_string() { "id" } else { "name" };
+        assert_eq!(read(location).await[called], object[called], "{location}");
+    }
+    let made = acme
+        .post("/v1/tenants", &acme.operator, &json!({"name": "globex"}))
+        .await;
+    let object = made.expect(201);
+    let found = acme
+        .get(made.headers["location"].to_str().unwrap(), &acme.operator)
+        .await;
+    assert_eq!(found.expect(200)["id"], object["id"]);
+
+    let token = acme
+        .token(&acme.hire(json!({"name": "builder", "tools": "all"})).await)
+        .await;
+    let hold = || {
+        let call = acme.call("POST", "/v1/reservations", &token);
+        call.header("idempotency-key", "once")
+            .json(&json!({"unit": "TOKENS", "amount": 1}))
+            .send()
+    };
+    let (made, again) = (hold().await, hold().await);
+    let location = made.headers["location"].to_str().unwrap();
+    assert_eq!(read(location).await["id"], made.expect(201)["id"]);
+    assert_eq!(again.headers["location"], location);
+    // There is no way to read one key, or one token.
+    let key = acme
+        .admin("POST", "/v1/keys", json!({"name": "k", "role": "auditor"}))
+        .await;
+    key.expect(201);
+    assert!(!key.headers.contains_key("location"));
+}
