@@ -370,6 +370,12 @@ pub async fn create(
     preconditions::check_none(&headers)?;
     let (name, draft) = draft.split();
     check_name(&name)?;
+    // What is called so already can be read, and can stand in a set.
+    if matches!(name.as_str(), "." | "..") {
+        return Err(invalid(format!(
+            "`name`: `{name}` cannot stand in the path of an address; take another name"
+        )));
+    }
     let created = change(&gateway, &caller, |directory, now| {
         if find(directory, name.as_str()).is_ok() {
             let detail = format!("there is a policy `{name}` already; PUT makes a new version of it");

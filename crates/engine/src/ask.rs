@@ -187,9 +187,17 @@ impl ActClaim {
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
 struct Trace {
-    #[serde(rename = "run_id")]
+    #[serde(
+        rename = "run_id",
+        default,
+        deserialize_with = "model::name::new_segment_if_any"
+    )]
     run: Option<Name>,
-    #[serde(rename = "parent_run_id")]
+    #[serde(
+        rename = "parent_run_id",
+        default,
+        deserialize_with = "model::name::new_segment_if_any"
+    )]
     parent_run: Option<Name>,
     #[serde(rename = "trace_id")]
     id: Option<Name>,

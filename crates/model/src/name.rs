@@ -2,6 +2,7 @@
 //!
 //! They are compared byte for byte; no case folding, no look-alike detection.
 
+use serde::de::{Deserialize, Deserializer, Error as _};
 use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
@@ -25,6 +26,9 @@ pub enum InvalidName {
     /// Not in Unicode Normalization Form C, so it could look like another name and differ.
     #[error("a name is in Unicode normalization form C, `{0}` is not")]
     NotNormalized(String),
+    /// A segment of a path that clients take out of it, however it is written (RFC 3986, sections 5.2.4 and 6.2.2).
+    #[error("`{0}` cannot stand in the path of an address, so nothing new is called that; take another name")]
+    DotSegment(String),
     /// A `/` where it would separate two names.
     #[error("`{0}` has a `/`, which separates a tool from its action")]
     Slash(String),
@@ -120,6 +124,35 @@ name!(
     }
 );
 
+/// Reads what something is called from now on that is named in the path of an address later.
+///
+/// # Errors
+/// It is no name, or `.` or `..`. What was called so before is a [`Name`] all the same.
+pub fn new_segment<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Name, D::Error> {
+    let name = Name::deserialize(deserializer)?;
+    check_segment(&name).map_err(D::Error::custom)?;
+    Ok(name)
+}
+
+/// Reads it where it may be left out, together with `default`.
+///
+/// # Errors
+/// As of [`new_segment`].
+pub fn new_segment_if_any<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Name>, D::Error> {
+    let name = Option::<Name>::deserialize(deserializer)?;
+    if let Some(name) = &name {
+        check_segment(name).map_err(D::Error::custom)?;
+    }
+    Ok(name)
+}
+
+fn check_segment(name: &Name) -> Result<(), InvalidName> {
+    match name.as_str() {
+        "." | ".." => Err(InvalidName::DotSegment(name.to_string())),
+        _ => Ok(()),
+    }
+}
+
 /// Every name without a slash is a name.
 impl From<SlashFreeName> for Name {
     fn from(name: SlashFreeName) -> Self {
@@ -161,6 +194,17 @@ mod tests {
         assert_eq!(Name::new(&"x".repeat(257)), Err(InvalidName::TooLong(257)));
         assert_eq!(Name::new("a\nb"), Err(InvalidName::ControlCharacter(10)));
         assert_eq!(Name::new("a\u{85}b"), Err(InvalidName::ControlCharacter(0x85)));
+    }
+
+    #[test]
+    fn nothing_new_is_called_what_no_path_can_name() {
+        for text in [".", ".."] {
+            let name = Name::new(text).unwrap();
+            assert_eq!(check_segment(&name), Err(InvalidName::DotSegment(text.into())));
+        }
+        for text in ["...", ".a", "a.", "./."] {
+            assert!(check_segment(&Name::new(text).unwrap()).is_ok(), "{text}");
+        }
     }
 
     #[test]

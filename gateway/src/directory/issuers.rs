@@ -29,6 +29,7 @@ const ISSUERS_MAX: usize = 32;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerBody {
+    #[serde(deserialize_with = "model::name::new_segment")]
     name: Name,
     purpose: Purpose,
     issuer: Name,

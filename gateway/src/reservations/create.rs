@@ -25,7 +25,9 @@ pub struct Body {
     amount: Amount,
     ttl_ms: Option<u64>,
     tool: Option<SlashFreeName>,
+    #[serde(default, deserialize_with = "model::name::new_segment_if_any")]
     run_id: Option<Name>,
+    #[serde(default, deserialize_with = "model::name::new_segment_if_any")]
     parent_run_id: Option<Name>,
 }
 

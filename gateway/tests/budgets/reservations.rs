@@ -101,6 +101,21 @@ async fn a_reservation_ends_after_its_grace_and_can_be_held_longer() {
 }
 
 #[tokio::test]
+async fn nothing_is_held_for_a_run_that_cannot_be_named_in_a_path() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    for member in ["run_id", "parent_run_id"] {
+        let body = json!({"unit": "TOKENS", "amount": 1, member: ".."});
+        let problem = scene.post("/v1/reservations", &body).await.expect(400);
+        assert_eq!(problem["code"], "invalid_field");
+        let detail = problem["detail"].as_str().unwrap();
+        let expected = format!("`/{member}`: `..` cannot stand");
+        assert!(detail.starts_with(&expected), "{detail}");
+    }
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+}
+
+#[tokio::test]
 async fn what_is_held_ends_by_the_time_of_the_chain_though_the_clock_was_set_back() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;

@@ -409,3 +409,25 @@ async fn what_is_made_and_can_be_read_alone_is_where_its_answer_says() {
     key.expect(201);
     assert!(!key.headers.contains_key("location"));
 }
+
+#[tokio::test]
+async fn nothing_is_made_that_no_path_can_name() {
+    let acme = Acme::open().await;
+    let jwks = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"}]});
+    for name in [".", ".."] {
+        for (folder, body) in [
+            (
+                "/v1/issuers",
+                json!({"name": name, "purpose": "provenance", "issuer": "https://crm.example.com", "jwks": jwks}),
+            ),
+            (
+                "/v1/policies",
+                json!({"name": name, "cedar": "permit (principal, action, resource);"}),
+            ),
+        ] {
+            let call = acme.call("POST", folder, &acme.operator).tenant(&acme.tenant.id);
+            let detail = call.json(&body).send().await.problem(400, "invalid_field");
+            assert!(detail.contains("cannot stand in the path"), "{detail}");
+        }
+    }
+}

@@ -173,6 +173,14 @@ fn a_wrong_or_missing_field_is_named() {
             "`/agent/id`: `agt_x` is not an id",
         ),
         (json!({"mode": "yolo"}), "`/mode`: unknown variant `yolo`"),
+        (
+            json!({"trace": {"run_id": "."}}),
+            "`/trace/run_id`: `.` cannot stand in the path of an address",
+        ),
+        (
+            json!({"trace": {"run_id": "run-1", "parent_run_id": ".."}}),
+            "`/trace/parent_run_id`: `..` cannot stand in the path of an address",
+        ),
     ] {
         let message = error_with(members);
         assert!(message.starts_with(start), "{message}");

@@ -46,6 +46,7 @@ struct Texts<'a> {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Definition {
+    #[serde(deserialize_with = "model::name::new_segment")]
     name: Name,
     description: Option<String>,
     input_schema: Map<String, Value>,
@@ -209,6 +210,12 @@ mod tests {
         }
         let tools = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "b"}]});
         assert_eq!(detail(&tools), "`/tools/1`: missing field `inputSchema`");
+        for name in [".", ".."] {
+            let nowhere = json!({"tools": [{"name": name, "inputSchema": {}}]});
+            let detail = detail(&nowhere);
+            let expected = format!("`/tools/0/name`: `{name}` cannot stand in the path of an address");
+            assert!(detail.starts_with(&expected), "{detail}");
+        }
         let twice = json!({"tools": [{"name": "a", "inputSchema": {}}, {"name": "a", "inputSchema": {}}]});
         assert_eq!(detail(&twice), "`/tools/1/name`: `a` stands in the list already");
         let long = json!({"title": "x".repeat(SCHEMA_BYTES_MAX)});
