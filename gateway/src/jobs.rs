@@ -14,8 +14,8 @@ const ROUND: Duration = Duration::from_secs(1);
 /// decisions, so many are between two rounds that look at the counters of quotas, too.
 const FORGET_EVERY: u32 = 60;
 
-/// How many rounds there are between two looks at the files with keys of issuers.
-const READ_ISSUERS_EVERY: u32 = 5;
+/// How often the files with keys of issuers are looked at.
+const READ_ISSUERS_EVERY: Duration = Duration::from_secs(5);
 
 /// How many rounds there are between the end of a pass over the counters of quotas and the next one: nothing that goes
 /// is in a hurry.
@@ -31,6 +31,30 @@ const FORGET_REPLIES: Duration = Duration::from_millis(50);
 pub fn start(gateway: &Arc<Gateway>) {
     let ended_by = GuardedClock::begin_with(gateway.clock.now(), Instant::now());
     tokio::spawn(run(Arc::downgrade(gateway), ended_by));
+    if gateway.options.issuer_keys.is_some() {
+        tokio::spawn(read_issuer_files(Arc::downgrade(gateway)));
+    }
+}
+
+/// Reads the files with keys of issuers. Nothing else waits for them, and no gateway is held meanwhile: a network mount
+/// may not answer any more.
+async fn read_issuer_files(gateway: Weak<Gateway>) {
+    let mut rest = ROUND;
+    loop {
+        tokio::time::sleep(rest).await;
+        rest = READ_ISSUERS_EVERY;
+        let files = match gateway.upgrade() {
+            None => return,
+            // Whoever finds out which ledger is the true one finds the database as it was.
+            Some(gateway) if gateway.cosigning.check().is_err() => None,
+            Some(gateway) => gateway.files_of_issuers(),
+        };
+        let Some(files) = files else { continue };
+        let read = files.read().await;
+        let Some(gateway) = gateway.upgrade() else { return };
+        // What could not be given is told where it was tried, and tried again.
+        let _ = gateway.give_issuer_keys(read).await;
+    }
 }
 
 async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {
@@ -65,10 +89,6 @@ async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {
                 error = &error as &dyn Error,
                 "old answers could not be forgotten: {error}"
             );
-        }
-        if round % READ_ISSUERS_EVERY == 0 {
-            // What could not be given is told where it was tried, and tried again.
-            let _ = gateway.read_issuer_files().await;
         }
         let by = ended_by.now(gateway.clock.now(), Instant::now());
         write_down_what_has_ended(&gateway, by).await;

@@ -24,6 +24,7 @@ use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 use tokens::KEY_SET_BYTES_MAX;
 
 /// What a file may be.
@@ -89,8 +90,40 @@ impl Complaints {
     }
 }
 
+/// How long reading the files takes before it is told that it takes long.
+const PATIENCE: Duration = Duration::from_secs(10);
+
 /// Issuers by tenant, and when each was registered.
 type Registered = Vec<(TenantId, Vec<(Name, Timestamp)>)>;
+
+/// The files of registered issuers. Reading them takes no gateway, so that none is kept by a disk that does not answer.
+pub struct Files {
+    folder: PathBuf,
+    registered: Registered,
+}
+
+/// What was read, or why the folder could not be.
+pub struct ReadFiles(Result<Vec<Found>, String>);
+
+impl Files {
+    /// Reads them, however long that takes, where nobody waits for a decision.
+    pub async fn read(self) -> ReadFiles {
+        let Self { folder, registered } = self;
+        let shown = folder.display().to_string();
+        let mut reading = tokio::task::spawn_blocking(move || found(&folder, registered));
+        let early = tokio::time::timeout(PATIENCE, &mut reading).await;
+        let read = if let Ok(read) = early {
+            read
+        } else {
+            tracing::warn!(
+                folder = shown,
+                "the files in `{shown}` do not answer, and issuers keep their keys until they do"
+            );
+            reading.await
+        };
+        ReadFiles(read.unwrap_or_else(|_| Err("reading them broke off".to_owned())))
+    }
+}
 
 /// What was found in the file of an issuer.
 struct Found {
@@ -110,9 +143,15 @@ impl Gateway {
     /// # Errors
     /// The last of what could not be given.
     pub async fn read_issuer_files(&self) -> Result<(), Refusal> {
-        let Some(folder) = &self.options.issuer_keys else {
-            return Ok(());
-        };
+        match self.files_of_issuers() {
+            Some(files) => self.give_issuer_keys(files.read().await).await,
+            None => Ok(()),
+        }
+    }
+
+    /// The files of the issuers that are registered now; none if there is no folder for them.
+    pub fn files_of_issuers(&self) -> Option<Files> {
+        let folder = self.options.issuer_keys.clone()?;
         let snapshot = self.snapshot.load_full();
         let registered = snapshot.tenants().filter_map(|(id, tenant)| {
             let issuers = tenant.directory.issuers.values();
@@ -122,8 +161,16 @@ impl Gateway {
             (!issuers.is_empty() && tenant.directory.tenant.deleted_at.is_none()).then_some((*id, issuers))
         });
         let registered = registered.collect();
+        Some(Files { folder, registered })
+    }
+
+    /// Gives issuers the keys in what was read of their files, as [`read_issuer_files`](Self::read_issuer_files) does.
+    ///
+    /// # Errors
+    /// The last of what could not be given.
+    pub async fn give_issuer_keys(&self, read: ReadFiles) -> Result<(), Refusal> {
         let mut given_all = Ok(());
-        for found in self.found(folder, registered).await {
+        for found in self.found(read) {
             let wrong = self.issuer_files.wrong(&found);
             if self.issuer_files.is_news(&found.file, wrong.as_deref())
                 && let Some(wrong) = &wrong
@@ -153,17 +200,11 @@ impl Gateway {
         given_all
     }
 
-    /// What the files of these issuers hold; nothing if the folder cannot be read, and that is told.
-    async fn found(&self, folder: &Path, registered: Registered) -> Vec<Found> {
-        let read = {
-            let folder = folder.to_owned();
-            tokio::task::spawn_blocking(move || found(&folder, registered))
-        };
-        let read = read
-            .await
-            .unwrap_or_else(|_| Err("reading them broke off".to_owned()));
+    /// What the files hold; nothing if their folder cannot be read, and that is told.
+    fn found(&self, ReadFiles(read): ReadFiles) -> Vec<Found> {
         let wrong = read.as_ref().err().map(String::as_str);
-        if self.issuer_files.is_news(folder, wrong)
+        if let Some(folder) = &self.options.issuer_keys
+            && self.issuer_files.is_news(folder, wrong)
             && let Some(wrong) = wrong
         {
             let folder = folder.display();
@@ -250,6 +291,11 @@ fn file(folder: &Path, issuer: &Name) -> Option<PathBuf> {
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
+    // Asked before it is opened: opening a pipe waits for somebody to write to it, and every other file would wait
+    // with it.
+    if !fs::metadata(file)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
     let limit = KEY_SET_BYTES_MAX as u64 + 1;
     let mut bytes = Vec::new();
     File::open(file)?.take(limit).read_to_end(&mut bytes)?;
@@ -265,6 +311,7 @@ fn read(file: &Path) -> io::Result<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::process::Command;
 
     #[test]
     fn no_name_leads_out_of_the_folder() {
@@ -313,6 +360,22 @@ mod tests {
         assert_eq!(wrong(), None, "that was another issuer of its name");
         complaints.note_given(of_tenant.join("crm.json"), given(1));
         assert_eq!(wrong().as_deref(), Some("it is not there any more"));
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_file_is_told_and_keeps_no_other_waiting() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tenant, since) = (TenantId::from_bytes([1; 16]), Timestamp::from_millis(1));
+        let of_tenant = folder.path().join(tenant.to_string());
+        fs::create_dir(&of_tenant).unwrap();
+        let pipe = of_tenant.join("crm.json");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        fs::write(of_tenant.join("idp.json"), r#"{"keys":[]}"#).unwrap();
+        let issuers = ["crm", "idp"].map(|name| (Name::new(name).unwrap(), since));
+        let found = found(folder.path(), vec![(tenant, issuers.to_vec())]).unwrap();
+        let [crm, idp]: [Found; 2] = found.try_into().ok().unwrap();
+        assert_eq!(crm.jwks.unwrap_err(), "it is not a regular file");
+        assert!(idp.jwks.unwrap().is_some());
     }
 
     #[test]
