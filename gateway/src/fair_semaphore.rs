@@ -2,7 +2,7 @@
 //!
 //! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or
 //! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted, and
-//! ledgers that are read whole. One is worked on at a time, because the other cores are for those who ask. Of each
+//! ledgers that are read in parts. One is worked on at a time, because the other cores are for those who ask. Of each
 //! tenant one at most waits for that, and its others wait behind that one, so that whoever has many does not stand
 //! before everybody else.
 //!
@@ -26,7 +26,8 @@ const WAIT_MAX: Duration = Duration::from_secs(10);
 const WAITING_MAX: usize = 32;
 /// How many of a tenant who only read wait at once: they have no bodies, and most are done within a millisecond.
 const READS_WAITING_MAX: usize = 256;
-/// How many of the readers of a store are left to others: one for a ledger that is read whole, and one for what asks look up.
+/// How many of the readers of a store are left to others: one for ledgers that are read in parts, and one for what asks
+/// look up.
 const READERS_LEFT: usize = 2;
 /// When to ask again that was told that there are others, in seconds.
 pub(crate) const BUSY_RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
@@ -76,7 +77,7 @@ impl FairSemaphore {
         )
     }
 
-    /// For those who verify, export and take evidence.
+    /// For those who verify, export, follow or replay ledgers, and take evidence.
     pub fn for_readings() -> Self {
         Self::waiting(
             WAIT_MAX,

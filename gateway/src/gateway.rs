@@ -170,8 +170,8 @@ pub struct Gateway {
     pub drafts: FairSemaphore,
     /// Acquired before searches for what is permitted.
     pub searches: FairSemaphore,
-    /// Acquired for each chunk of a ledger, by those who verify it or have it in a file.
-    pub readings: FairSemaphore,
+    /// Acquired for each chunk of a ledger, by those who verify, follow or replay it or have it in a file.
+    pub readings: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.
     pub reads: FairSemaphore,
     /// Whether the store can be read.

@@ -242,7 +242,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/receipts/{decision_id}", DECISIONS, records::receipts::show).takes_no_query().reads_store(),
         route("GET", "/v1/receipts/{decision_id}/proof", DECISIONS, records::proof::show).reads_store(),
         route("GET", "/v1/audit/events", LEDGER, records::events::list).reads_store(),
-        route("GET", "/v1/events", LEDGER, live::stream::events),
+        route("GET", "/v1/events", LEDGER, live::stream::events).reads_store(),
         route("GET", "/v1/ledger/head", LEDGER, records::head::show).takes_no_query().reads_store(),
         route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).reads_store(),
         route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).reads_store(),

@@ -183,7 +183,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         change_locks: ChangeLocks::default(),
         drafts: FairSemaphore::for_drafts(),
         searches: FairSemaphore::for_searches(),
-        readings: FairSemaphore::for_readings(),
+        readings: Arc::new(FairSemaphore::for_readings()),
         policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
         policy_replays_of: OneEach::default(),
         comparisons_of: OneEach::default(),

@@ -8,7 +8,7 @@ mod support;
 use axum::body::BodyDataStream;
 use axum::http::header;
 use futures_util::StreamExt;
-use model::Role;
+use model::{Role, TenantId};
 use serde_json::{Value, json};
 use std::time::Duration;
 use support::tenancy::{ENTRIES, Tenancy, injected, reading};
@@ -236,6 +236,34 @@ async fn a_stream_that_nobody_reads_loses_its_place_when_its_key_is_deleted() {
     until(|| world.gateway.live.streams() == 0).await;
     // It says why, should somebody read on.
     assert_eq!(unread.end().await, "invalid_token");
+}
+
+#[tokio::test]
+async fn a_stream_takes_turns_with_all_who_read_ledgers() {
+    let (world, tenancy) = world().await;
+    // A chunk of another tenant's ledger is being read.
+    let place = world.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let mut events = Events::open(&world, "/v1/events?from_seq=3", &tenancy.auditor, None).await;
+    let early = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
+    assert!(early.is_err(), "it did not wait for its turn");
+    world.authorize(&tenancy.token, &reading()).await;
+    drop(place);
+    assert_eq!(events.seqs(2).await, [3, 4]);
+}
+
+#[tokio::test]
+async fn a_stream_whose_key_is_deleted_in_line_reads_nothing() {
+    let (world, tenancy) = world().await;
+    let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
+    let path = format!("/v1/keys/{}", whoami["key"].as_str().unwrap());
+    let admin = world.add_key(tenancy.id, Role::Admin).await;
+    let place = world.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let mut events = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
+    let early = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
+    assert!(early.is_err(), "it did not wait for its turn");
+    world.call("DELETE", &path, &admin).send().await.expect(204);
+    drop(place);
+    assert_eq!(events.end().await, "invalid_token");
 }
 
 #[tokio::test]

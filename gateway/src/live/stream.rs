@@ -154,7 +154,7 @@ enum Phase {
     Waiting,
 }
 
-/// Who follows, and the place for that.
+/// Who reads a stream, and its place.
 struct Seat {
     gateway: Arc<Gateway>,
     caller: TenantCaller,
@@ -249,7 +249,8 @@ impl OpenStream {
                     if let Some(sign) = self.sign_of_life() {
                         return Ok(sign);
                     }
-                    // Whoever looks for what is rare leaves the store to others for as long as it has kept it busy.
+                    // Whoever looks for what is rare leaves the store to others for as long as it has kept it busy, or
+                    // has stood in line for it.
                     if matches!(self.phase, Phase::Reading) {
                         tokio::time::sleep(began.elapsed().min(PAUSE)).await;
                     }
@@ -276,7 +277,17 @@ impl OpenStream {
 
     /// The next entries as far as they are wanted, up to one that cannot be read or shown.
     async fn read(&mut self) -> Result<Page, Refusal> {
-        let (store, tenant) = (&self.seat.gateway.store, self.seat.caller.tenant);
+        let (gateway, tenant) = (&self.seat.gateway, self.seat.caller.tenant);
+        let store = &gateway.store;
+        // For this page only: whoever streams takes turns with all who read ledgers, and leaves readers of the store to
+        // what asks look up.
+        let permit = gateway.readings.acquire_for_part(tenant).await;
+        // The line may have taken a while. In the order of `next_page`, and for its reason.
+        let is_closed = self.subscription.is_closed();
+        self.seat.check()?;
+        if is_closed {
+            return Err(stopping());
+        }
         let entries = match store.entries(tenant, self.next, PAGE).await {
             // It may not be the first of them: what comes before it comes by itself.
             Err(StoreError::Corrupt { .. }) => store.entries(tenant, self.next, 1).await?,
@@ -288,6 +299,7 @@ impl OpenStream {
                 entries
             }
         };
+        drop(permit);
         let mut page = Page::default();
         for entry in entries {
             if self.left == 0 {

@@ -4,7 +4,7 @@ use crate::stage::{asking, changing, injected, reading};
 use crate::support::hand::Hand;
 use crate::{Desk, NO_ISSUES, Reply, diagnostics, key, text};
 use gateway::policies::replay;
-use model::Clock;
+use model::{Clock, TenantId};
 use serde_json::{Value, json};
 use std::pin::pin;
 use std::time::Duration;
@@ -806,6 +806,20 @@ async fn replays_share_the_cores_that_one_would_have() {
     let early = tokio::time::timeout(Duration::from_millis(300), replaying.as_mut()).await;
     assert!(early.is_err(), "it works without a core");
     drop(taken);
+    assert_eq!(replaying.await.expect(200)["decisions"], 1);
+}
+
+/// So there are readers of the store left for what asks look up, however many threads a replay has.
+#[tokio::test]
+async fn a_replay_takes_turns_with_all_who_read_ledgers() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let body = json!({"candidate": {"policies": []}});
+    let place = desk.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let mut replaying = pin!(desk.edit("POST", "/replay", &body));
+    let early = tokio::time::timeout(Duration::from_millis(300), replaying.as_mut()).await;
+    assert!(early.is_err(), "it did not wait for its turn");
+    drop(place);
     assert_eq!(replaying.await.expect(200)["decisions"], 1);
 }
 

@@ -1,12 +1,14 @@
 //! A replay under way: threads of its own that read entries and judge them, one page each at a time.
 //!
 //! One core is left to the sequencer and the callers, however many replays there are: a thread has one of the others
-//! for a page, and then it is whose turn it is. Pages are read one after the other, from the newest to the oldest, so
-//! which decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
+//! while it judges a page, and then it is whose turn it is. They read one at a time, in the line of all who read
+//! ledgers, and judge side by side. Pages are read one after the other, from the newest to the oldest, so which
+//! decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
 //! thread, whatever the length of the ledger.
 
 use super::range::Entries;
 use super::{CORES, Candidate, Permit, cores};
+use crate::fair_semaphore::FairSemaphore;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::locks::lock;
@@ -55,6 +57,8 @@ pub(super) struct Progress {
 /// What the threads of a replay share.
 struct Shared {
     store: Arc<dyn Store>,
+    /// Acquired before anything is read: so there are readers left for what asks look up.
+    readings: Arc<FairSemaphore>,
     compiler: Arc<Compiler>,
     /// The tenant with the candidate in place of its policies.
     candidate: TenantSnapshot,
@@ -107,6 +111,7 @@ impl Running {
     ) -> std::io::Result<Self> {
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
+            readings: Arc::clone(&gateway.readings),
             compiler: candidate.compiler,
             variants_max: variants_max(&candidate.after),
             candidate: candidate.after,
@@ -223,7 +228,9 @@ impl Shared {
         let tenant = self.candidate.directory.tenant.id;
         loop {
             let from = first.max((last + 1).saturating_sub(u64::from(*limit)));
+            let permit = self.readings.acquire_for_part(tenant).await;
             let page = self.store.entries(tenant, from, *limit).await?;
+            drop(permit);
             let is_used_up = is_used_up(&page);
             let is_cut = is_used_up && page.last().is_some_and(|end| end.seq < last);
             if is_cut && *limit > 1 {
@@ -236,6 +243,13 @@ impl Shared {
             }
             return Ok((from, page));
         }
+    }
+
+    /// The records with these digests.
+    async fn contents(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        let tenant = self.candidate.directory.tenant.id;
+        let _permit = self.readings.acquire_for_part(tenant).await;
+        self.store.contents(tenant, digests).await
     }
 
     /// The candidate for asks of this action as it was, whose record has this digest.
@@ -292,14 +306,15 @@ impl Thread {
 
     /// Judges the next page. Says whether there was one.
     fn judge_page(&mut self) -> Result<bool, StoreError> {
-        // INVARIANT: nobody closes it. Who waits for a core has nothing that anybody else waits for.
-        let core = self.handle.block_on(CORES.acquire());
-        let _core = core.expect("there are cores as long as the process runs");
+        // Read first: whoever stands in line for the store keeps no core from other replays.
         let Some(page) = self.shared.next_page(&self.handle)? else {
             return Ok(false);
         };
         let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
         self.fetch(recorded.iter().flatten())?;
+        // INVARIANT: nobody closes it. Who waits for a core has nothing that anybody else waits for.
+        let core = self.handle.block_on(CORES.acquire());
+        let _core = core.expect("there are cores as long as the process runs");
         for (entry, recorded) in page.iter().zip(recorded) {
             if self.shared.is_given_up.load(Ordering::Relaxed) {
                 return Ok(false);
@@ -328,10 +343,7 @@ impl Thread {
         if missing.is_empty() {
             return Ok(());
         }
-        let tenant = self.shared.candidate.directory.tenant.id;
-        let found = self
-            .handle
-            .block_on(self.shared.store.contents(tenant, &missing))?;
+        let found = self.handle.block_on(self.shared.contents(&missing))?;
         self.records
             .extend(missing.into_iter().map(|digest| (digest, None)));
         // What stands under a digest that is not its own is another noun than the one that was looked at.
