@@ -24,6 +24,7 @@ use replacement::Replacement;
 use serde_json::{Value, json};
 use std::path::PathBuf;
 use std::sync::Arc;
+use tokio::sync::OwnedMutexGuard;
 
 /// How often base policies are compiled for everybody while others may change their directories.
 const ATTEMPTS_BESIDE_OTHERS: usize = 4;
@@ -34,7 +35,7 @@ pub struct BaseSource {
     file: Option<PathBuf>,
     /// Held from before the file is read until what was read is in force or refused, so that an older reading does not
     /// replace a newer one.
-    reloading: tokio::sync::Mutex<()>,
+    reloading: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl BaseSource {
@@ -42,7 +43,7 @@ impl BaseSource {
     pub fn new(file: Option<PathBuf>) -> Self {
         Self {
             file,
-            reloading: tokio::sync::Mutex::new(()),
+            reloading: Arc::default(),
         }
     }
 }
@@ -75,10 +76,14 @@ impl Gateway {
         self.change_by(By::Start, Force::No, TenantId::SYSTEM, plan).await
     }
 
+    /// Waits until nobody else puts base policies in force.
+    pub async fn turn_to_reload(&self) -> OwnedMutexGuard<()> {
+        Arc::clone(&self.base.reloading).lock_owned().await
+    }
+
     /// Reads the file again and puts its policies in force for all tenants. If they do not hold or do not fit, those in
-    /// force stay.
-    pub async fn reload_base(&self, by: By<'_>) -> Result<Reloaded, Refusal> {
-        let _one_at_a_time = self.base.reloading.lock().await;
+    /// force stay. The turn is over when this returns.
+    pub async fn reload_base(&self, turn: OwnedMutexGuard<()>, by: By<'_>) -> Result<Reloaded, Refusal> {
         // It may have waited for others who reload, and then what is wrong with the file is not told any more either.
         by.check(&self.snapshot.load_full(), self.clock.now())?;
         let file = self.base.file.clone().ok_or_else(no_file)?;
@@ -91,6 +96,7 @@ impl Gateway {
         } else {
             self.replace_base(&mut Replacement::new(base), by).await?;
         }
+        drop(turn);
         Ok(Reloaded { before, after })
     }
 

@@ -8,11 +8,12 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
-use futures_util::future::join_all;
+use futures_util::future::{Either, join_all, select};
 use gateway::admission::Occupancy;
 use gateway::gateway::Options;
 use serde_json::json;
 use stage::{Stage, changing, named};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::faults::Fault;
@@ -369,6 +370,24 @@ async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused(
         "{}",
         refused.len()
     );
+}
+
+/// Its caller would send it again, and one more core would compile beside the one before.
+#[tokio::test]
+async fn a_reload_that_nobody_waits_for_any_more_is_finished() {
+    let stage = Stage::set().await;
+    let body = json!({});
+    let reload = || stage.post("/v1/policies/reload", &stage.operator, &body);
+    // From here on a reload of the same looks, in a turn, whether they are still the last.
+    reload().await.expect(200);
+    let turns = stage.faults.turns();
+    stage.faults.plan([Fault::Hold]);
+    {
+        let (left, held) = (pin!(reload()), pin!(until(|| stage.faults.held() == 1)));
+        assert!(matches!(select(left, held).await, Either::Right(_)));
+    }
+    stage.faults.let_go();
+    until(|| stage.faults.turns() > turns).await;
 }
 
 #[tokio::test]

@@ -349,7 +349,8 @@ pub(super) fn base_policies(file: Option<&Path>) -> Result<BasePolicies, BaseFil
 async fn reload_at(mut hangups: Signal, gateway: Weak<Gateway>) {
     while hangups.recv().await.is_some() {
         let Some(gateway) = gateway.upgrade() else { return };
-        match gateway.reload_base(By::Signal("SIGHUP")).await {
+        let turn = gateway.turn_to_reload().await;
+        match gateway.reload_base(turn, By::Signal("SIGHUP")).await {
             Ok(Reloaded { before, after }) if before == after => {
                 tracing::info!(policies = %after, "the base policies were read again and are the same");
             }

@@ -40,6 +40,18 @@ pub async fn reload(
     Extension(caller): Extension<KeyCaller>,
     _: OptionalJson<Empty>,
 ) -> Result<Json<ReloadView>, Refusal> {
-    let reloaded = gateway.reload_base(By::Key(&caller.key)).await?;
+    // Whoever goes away in line leaves it.
+    let turn = gateway.turn_to_reload().await;
+    // A caller that goes away later leaves nobody compiling beside the next one: what has begun is finished, and the
+    // next one waits for it.
+    let work = tokio::spawn(async move { gateway.reload_base(turn, By::Key(&caller.key)).await });
+    let reloaded = work.await.unwrap_or_else(|error| {
+        let detail = "the reload broke off; whether other base policies are in force is in the ledger";
+        Err(Refusal::broken_off(
+            &error,
+            "reloading base policies broke off",
+            detail,
+        ))
+    })?;
     Ok(Json(reloaded.into()))
 }
