@@ -180,6 +180,8 @@ pub struct Parts {
 pub struct Cosigning {
     clients: Vec<Arc<WitnessClient>>,
     quorum: usize,
+    /// How long to rest between two rounds, and how long what is remembered is not compared again during one.
+    every: Duration,
     store: Arc<dyn Store>,
     snapshot: Arc<SnapshotCell>,
     clock: Arc<dyn Clock>,
@@ -218,6 +220,7 @@ impl Cosigning {
                 .map(Arc::new)
                 .collect(),
             quorum: options.quorum,
+            every: options.every,
             store,
             snapshot,
             clock,

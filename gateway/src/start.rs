@@ -147,7 +147,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
         fork,
     }));
-    cosigning.start(options.witnesses.every);
+    cosigning.start();
     let gateway = Gateway {
         admission: Admission::new(options.queue_max),
         slow_lane: SlowLane::start().map_err(StartError::Thread)?,

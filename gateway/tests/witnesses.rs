@@ -174,6 +174,22 @@ impl Scene {
         trust.open(note.as_bytes())
     }
 
+    /// Takes everything behind the eighth entry out of the database, as if it had never been there.
+    async fn cut_tail(&self) {
+        let mut hand = Hand::on(&self.world.home, self.tenancy.id).await;
+        hand.disarm().await;
+        for table in TABLES {
+            hand.run(&format!("DELETE FROM {table} WHERE entry > #8")).await;
+        }
+        hand.run(
+            "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
+             head_at = (SELECT at FROM audit_events WHERE entry = #8 AND ITS),
+             edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS)
+             WHERE MINE",
+        )
+        .await;
+    }
+
     async fn metrics(&self) -> String {
         self.world.get("/metrics", "").await.text()
     }
@@ -368,18 +384,7 @@ async fn a_tail_that_is_cut_together_with_its_head_stops_the_gateway() {
     let scene = Scene::with(vec![witness.named()], 1).await;
     scene.decide(5).await;
     scene.ask_witnesses().await;
-    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
-    hand.disarm().await;
-    for table in TABLES {
-        hand.run(&format!("DELETE FROM {table} WHERE entry > #8")).await;
-    }
-    hand.run(
-        "UPDATE tenants SET head_seq = 8, head_hash = (SELECT hash FROM audit_events WHERE entry = #8 AND ITS),
-         head_at = (SELECT at FROM audit_events WHERE entry = #8 AND ITS),
-         edge = (SELECT substr(nodes, 97, 32) FROM audit_events WHERE entry = #8 AND ITS)
-         WHERE MINE",
-    )
-    .await;
+    scene.cut_tail().await;
     let report = scene
         .world
         .post("/v1/ledger/verify", &scene.tenancy.auditor, &json!({"to_seq": 8}))
@@ -391,6 +396,27 @@ async fn a_tail_that_is_cut_together_with_its_head_stops_the_gateway() {
     );
     scene.ask_witnesses().await;
     scene.expect_stopped().await;
+}
+
+/// However slow witnesses are, and however many other ledgers come before it.
+#[tokio::test]
+async fn what_a_witness_is_remembered_to_have_cosigned_stops_the_gateway_before_anybody_is_asked() {
+    let witness = Standing::new(35).await;
+    let scene = Scene::with(vec![witness.named()], 1).await;
+    scene.decide(5).await;
+    scene.ask_witnesses().await;
+    // The ledger that is shown first has moved.
+    scene.world.tenancy("other").await;
+    scene.cut_tail().await;
+    let cosigned = |metrics: String| {
+        let counted = r#"countersign_witness_checkpoints_total{witness="w35.example",outcome="cosigned"} "#;
+        let line = metrics.lines().find_map(|line| line.strip_prefix(counted));
+        line.unwrap().to_owned()
+    };
+    let before = cosigned(scene.metrics().await);
+    scene.ask_witnesses().await;
+    scene.expect_stopped().await;
+    assert_eq!(cosigned(scene.metrics().await), before, "it was asked");
 }
 
 /// Nothing names the tenant any more but the system tenant's ledger, and the gateway that is started has never known it.

@@ -1,4 +1,6 @@
 //! A round: every ledger that has moved is shown to every witness, a ledger at a time, and to all witnesses at once.
+//! What witnesses are remembered to have cosigned is compared first, of all ledgers, and again every now and then
+//! between two that are shown: no comparison waits for more than one ledger to be shown.
 //!
 //! What the database says is compared with what a witness has cosigned, whether it says so now or is remembered to have
 //! said it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing
@@ -15,7 +17,7 @@ use ledger::{Checkpoint, NoteFault};
 use model::TenantId;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use store::StoreError;
 
 /// Once in so many rounds ledgers are shown even if they have not moved: somebody else may go on with a copy.
@@ -65,9 +67,9 @@ impl Unshown {
 
 impl Cosigning {
     /// Starts the job, which ends with this. Without witnesses there is none.
-    pub fn start(self: &Arc<Self>, every: Duration) {
+    pub fn start(self: &Arc<Self>) {
         if !self.clients.is_empty() {
-            tokio::spawn(run(Arc::downgrade(self), every));
+            tokio::spawn(run(Arc::downgrade(self), self.every));
         }
     }
 
@@ -85,19 +87,21 @@ impl Cosigning {
             .chain(self.watch.gone())
             .collect();
         let mut round = Round::default();
-        for tenant in tenants {
+        let to_show = self.compare_all(&tenants, also_unchanged).await;
+        let mut compared = Instant::now();
+        for tenant in to_show {
+            if self.fork().is_some() || round.silent.len() == self.clients.len() {
+                break;
+            }
             if let Err(error) = self.show(tenant, also_unchanged, &mut round).await {
-                tracing::warn!(
-                    %tenant,
-                    error = &error as &dyn std::error::Error,
-                    "the ledger of {tenant} could not be shown to witnesses: {error}"
-                );
+                tell_unshown(tenant, &error);
                 if error.is_of_all() {
                     break;
                 }
             }
-            if self.fork().is_some() || round.silent.len() == self.clients.len() {
-                break;
+            if compared.elapsed() >= self.every {
+                self.compare_all(&tenants, false).await;
+                compared = Instant::now();
             }
         }
         for (place, client) in self.clients.iter().enumerate() {
@@ -105,15 +109,56 @@ impl Cosigning {
         }
     }
 
+    /// Compares all ledgers with what witnesses are remembered to have cosigned, and asks none of them. Returns those
+    /// that are to be shown: not every witness is known to have cosigned all of them, or those that have not moved are
+    /// wanted, too.
+    async fn compare_all(&self, tenants: &BTreeSet<TenantId>, also_unchanged: bool) -> Vec<TenantId> {
+        let mut to_show = Vec::new();
+        for tenant in tenants {
+            match self.is_cosigned(*tenant).await {
+                Ok(is_cosigned) if is_cosigned && !also_unchanged => {}
+                Ok(_) => to_show.push(*tenant),
+                Err(error) => {
+                    let error = Unshown::from(error);
+                    tell_unshown(*tenant, &error);
+                    if error.is_of_all() {
+                        break;
+                    }
+                }
+            }
+            if self.fork().is_some() {
+                break;
+            }
+        }
+        to_show
+    }
+
+    /// Whether every witness is remembered to have cosigned all of a ledger. Where the database says something else
+    /// than what is remembered, the gateway stops.
+    async fn is_cosigned(&self, tenant: TenantId) -> Result<bool, StoreError> {
+        let seen: Vec<Option<Cosigned>> = {
+            let kept = self.kept();
+            (0..self.clients.len())
+                .map(|place| kept.seen(tenant, place))
+                .collect()
+        };
+        if seen.iter().all(Option::is_none) {
+            return Ok(false);
+        }
+        let newest = self.newest_or_stop(tenant).await?;
+        for (place, seen) in seen.iter().enumerate() {
+            if let Some(what) = seen.and_then(|seen| shorter_or_other(&seen, &newest)) {
+                self.stop_for(tenant, place, what);
+            }
+        }
+        Ok(seen
+            .iter()
+            .all(|seen| seen.is_some_and(|seen| seen.size == newest.size)))
+    }
+
     /// Shows one ledger to all witnesses but those that are silent.
     async fn show(&self, tenant: TenantId, also_unchanged: bool, round: &mut Round) -> Result<(), Unshown> {
-        let newest = match self.newest(tenant).await {
-            Err(StoreError::Corrupt { what }) => {
-                self.stop_if_seen(tenant, &what);
-                return Err(StoreError::Corrupt { what }.into());
-            }
-            newest => newest?,
-        };
+        let newest = self.newest_or_stop(tenant).await?;
         let asked: Vec<_> = (0..self.clients.len())
             .filter(|place| !round.silent.contains(place))
             .collect();
@@ -147,17 +192,31 @@ impl Cosigning {
                         .entry(place)
                         .or_insert_with(|| format!("{tenant}: {error}"));
                 }
-                Outcome::Forked(what) => {
-                    self.metrics.count_witness(client.name(), "forked");
-                    self.stop(Fork {
-                        tenant,
-                        witness: client.name().to_owned(),
-                        what,
-                    });
-                }
+                Outcome::Forked(what) => self.stop_for(tenant, place, what),
             }
         }
         unshown
+    }
+
+    /// A witness has seen something else than the database says.
+    fn stop_for(&self, tenant: TenantId, place: usize, what: Difference) {
+        let witness = self.clients[place].name();
+        self.metrics.count_witness(witness, "forked");
+        self.stop(Fork {
+            tenant,
+            witness: witness.to_owned(),
+            what,
+        });
+    }
+
+    /// What the database says of a ledger now. One that a witness has cosigned and whose end cannot be read any more
+    /// stops the gateway.
+    async fn newest_or_stop(&self, tenant: TenantId) -> Result<Checkpoint, StoreError> {
+        let newest = self.newest(tenant).await;
+        if let Err(StoreError::Corrupt { what }) = &newest {
+            self.stop_if_seen(tenant, what);
+        }
+        newest
     }
 
     /// A ledger whose end cannot be read is not known to be the one that a witness is remembered to have cosigned.
@@ -287,6 +346,15 @@ impl Cosigning {
         let asking = tokio::task::spawn_blocking(move || client.ask(&request));
         asking.await?
     }
+}
+
+/// Tells that a ledger could not be compared or shown.
+fn tell_unshown(tenant: TenantId, error: &Unshown) {
+    tracing::warn!(
+        %tenant,
+        error = error as &dyn std::error::Error,
+        "the ledger of {tenant} could not be shown to witnesses: {error}"
+    );
 }
 
 /// Tells when a witness begins to fail, and when it has stopped to.
