@@ -208,10 +208,11 @@ impl Gateway {
     /// outcome, what it is now is in force when this returns.
     pub(crate) async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
         let tenant = known.directory.tenant.id;
+        let look = self.change_locks.look().await;
         // A turn: it waits for whatever is being committed, also where nobody knows that any more.
         let turn = self.store.begin(&[tenant]).await?;
         let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
-        drop(turn);
+        drop((turn, look));
         if revision == known.revision {
             return Ok(true);
         }

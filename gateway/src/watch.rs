@@ -189,8 +189,8 @@ async fn run(gateway: Weak<Gateway>) {
         } else {
             (TICK, WORK_MAX)
         };
-        let snapshot = gateway.snapshot.load();
-        for (tenant, _) in snapshot.tenants() {
+        // Let go of before the work begins, which may take long.
+        for (tenant, _) in gateway.snapshot.load().tenants() {
             ledgers.entry(*tenant).or_default();
         }
         work(&gateway, &mut ledgers, &mut last, work_max).await;

@@ -10,7 +10,9 @@ mod support;
 
 use futures_util::future::{Either, join_all, select};
 use gateway::admission::Occupancy;
+use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::Options;
+use model::Directory;
 use serde_json::json;
 use stage::{Stage, changing, named};
 use std::pin::pin;
@@ -388,6 +390,25 @@ async fn a_reload_that_nobody_waits_for_any_more_is_finished() {
     }
     stage.faults.let_go();
     until(|| stage.faults.turns() > turns).await;
+}
+
+/// Each takes a turn, and may wait in it for another gateway that stands still.
+#[tokio::test]
+async fn changes_that_change_nothing_leave_turns_to_commits() {
+    const LOOKS: usize = 4;
+    let stage = Arc::new(Stage::set().await);
+    let taken = join_all((0..LOOKS).map(|_| stage.gateway.change_locks.look())).await;
+    let (gateway, tenant) = (Arc::clone(&stage.gateway), stage.tenant);
+    let nothing = tokio::spawn(async move {
+        let plan = |_: &Directory, _| Ok(Plan::nothing(()));
+        let changed = gateway.change_in(Order::AtOnce, By::Start, Force::No, tenant, plan);
+        changed.await.unwrap();
+    });
+    tokio::time::sleep(LONG).await;
+    assert!(!nothing.is_finished(), "it took a turn beside so many");
+    ask(&stage, 0).await.unwrap().expect(200);
+    drop(taken);
+    nothing.await.unwrap();
 }
 
 #[tokio::test]

@@ -16,10 +16,15 @@ use crate::locks::lock;
 use model::TenantId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore};
+use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
 
 /// How many wait for the lock of a tenant: as many as changes wait to be recorded. Each has what it was sent in memory.
 const WAITING_MAX: usize = 256;
+
+/// How many look at once whether a tenant is still what a change that changes nothing was worked out on. Each takes a
+/// turn, as a commit does, and may wait in it for another gateway that stands still: on PostgreSQL there are eight for
+/// all tenants, so that half of them are left to commits.
+const LOOKS_MAX: usize = 4;
 
 /// Those who change a tenant in the same order.
 #[derive(Clone)]
@@ -40,13 +45,24 @@ impl Default for Lane {
 }
 
 /// The locks of tenants, and the one of everybody.
-#[derive(Default)]
 pub struct ChangeLocks {
     /// Held by whoever changes a tenant. A tenant is here from its first change on.
     tenants: Mutex<HashMap<(TenantId, Order), Lane>>,
     /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Taken after
     /// the lock of a tenant.
     all: RwLock<()>,
+    /// Acquired by those who look, and taken last.
+    looks: Semaphore,
+}
+
+impl Default for ChangeLocks {
+    fn default() -> Self {
+        Self {
+            tenants: Mutex::default(),
+            all: RwLock::default(),
+            looks: Semaphore::new(LOOKS_MAX),
+        }
+    }
 }
 
 /// Whom a change waits for, of those in the same tenant.
@@ -101,6 +117,12 @@ impl ChangeLocks {
     fn lane(&self, tenant: TenantId, order: Order) -> Lane {
         let mut lanes = lock(&self.tenants);
         lanes.entry((tenant, order)).or_default().clone()
+    }
+
+    /// Waits until few enough look at the store whether a tenant has been changed.
+    pub async fn look(&self) -> SemaphorePermit<'_> {
+        let permit = self.looks.acquire().await;
+        permit.expect("the semaphore is never closed")
     }
 
     /// Waits until nobody changes anything in turn.
