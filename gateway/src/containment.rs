@@ -6,6 +6,7 @@
 //! while it was ahead, too much was too old to be kept. It happens beside the path of decisions, moments later, and a
 //! tenant without rules is not looked at. Where the ledger of one cannot be read, the rules of all others hold.
 
+use crate::causes::with_causes;
 use crate::changes::{By, Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
@@ -237,7 +238,7 @@ impl Gateway {
         // INVARIANT: it is taken before the ledger is read, which therefore tells of everybody who was lifted in it.
         let tenant = self.tenant(id).map_err(in_words)?;
         let read = self.read_on(id, progress, now).await;
-        read.map_err(|error| error.to_string())?;
+        read.map_err(|error| with_causes(&error))?;
         if !progress.is_through() {
             return Ok(());
         }

@@ -32,6 +32,7 @@
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`gateway`] and [`snapshot`]: what all handlers share, and what is in force; [`start`] and [`stores`]: how both come to be;
 //! - [`operation`], [`metrics`] and [`whoami`]: whether it is well, what it has counted, and who is asking;
+//!   [`causes`]: what is told of an error;
 //! - [`config`] and [`cli`]: how it is started.
 
 pub mod admission;
@@ -42,6 +43,7 @@ pub mod authzen;
 pub mod background;
 pub mod base;
 pub mod budgets;
+pub mod causes;
 pub mod changes;
 pub mod cli;
 pub mod compiling;

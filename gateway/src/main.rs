@@ -1,6 +1,7 @@
 //! The program `countersign`: reads the command line and runs the command.
 
 use clap::Parser;
+use gateway::causes::with_causes;
 use gateway::cli;
 use gateway::cli::json_lines::WithSources;
 use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
@@ -55,7 +56,7 @@ fn report(outcome: anyhow::Result<()>) -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             // The log may not be running, so this goes to the terminal directly. If nobody can read it, the exit code says it.
-            let _ = writeln!(std::io::stderr(), "countersign: {}", told(&error));
+            let _ = writeln!(std::io::stderr(), "countersign: {}", with_causes(&*error));
             ExitCode::FAILURE
         }
     }
@@ -75,40 +76,5 @@ fn start_logging(options: &Logging) {
         lines.json().map_event_format(WithSources).init();
     } else {
         lines.init();
-    }
-}
-
-/// An error with its causes, each of which is told once: some errors tell their cause themselves, and then what to do.
-fn told(error: &anyhow::Error) -> String {
-    let mut told = error.to_string();
-    for cause in error.chain().skip(1).map(ToString::to_string) {
-        if !told.contains(&cause) {
-            told = format!("{told}: {cause}");
-        }
-    }
-    told
-}
-
-#[cfg(test)]
-mod tests {
-    use super::told;
-    use anyhow::anyhow;
-
-    #[test]
-    fn a_cause_is_told_once() {
-        for (text, expected) in [
-            ("it cannot be read", "it cannot be read: no such file"),
-            (
-                "it cannot be read: no such file",
-                "it cannot be read: no such file",
-            ),
-            (
-                "it cannot be made: no such file; name another",
-                "it cannot be made: no such file; name another",
-            ),
-        ] {
-            let error = anyhow!("no such file").context(text).context("the source");
-            assert_eq!(told(&error), format!("the source: {expected}"));
-        }
     }
 }

@@ -15,6 +15,7 @@ use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReservationId, Rese
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::error::Error;
 use std::time::Duration;
 use store::{BlockClaim, RequestKey, StoreError, StoredEntry};
 
@@ -172,7 +173,10 @@ impl<'g> Taking<'g> {
         // have taken a block over and let it go before this one was recorded, and then it was put again with what is
         // erased only now: it is taken once more.
         let hold = self.hold(&blocks).await.unwrap_or_else(|error| {
-            tracing::warn!(%error, "what was just erased may be in the search index until its block is made again");
+            tracing::warn!(
+                error = &error as &dyn Error,
+                "what was just erased may be in the search index until its block is made again"
+            );
             hold
         });
         self.release(&blocks, hold).await;
@@ -236,7 +240,11 @@ impl<'g> Taking<'g> {
         for block in blocks {
             let released = self.gateway.store.release_block(self.tenant, *block, hold).await;
             if let Err(error) = released {
-                tracing::warn!(%error, block, "a block of the search index is free again only in some minutes");
+                tracing::warn!(
+                    error = &error as &dyn Error,
+                    block,
+                    "a block of the search index is free again only in some minutes"
+                );
             }
         }
         self.gateway.indexing.note_taken(self.tenant, blocks);
