@@ -32,6 +32,9 @@ const PORTS: Range<u16> = 20_000..32_000;
 /// How many of them are tried. Hardly any is taken.
 const PORTS_TRIED_MAX: usize = 100;
 
+/// What the names of all settings of the gateway begin with.
+const SETTINGS: &str = "COUNTERSIGN_";
+
 /// How much of the end of the gateway's log goes into an error.
 const LOG_TAIL_BYTES: usize = 2_000;
 
@@ -94,7 +97,7 @@ impl GatewayProcess {
         let binary = binary
             .canonicalize()
             .with_context(|| format!("there is no `{}`", binary.display()))?;
-        let child = Command::new(&binary)
+        let child = without_settings(&binary)
             .arg("serve")
             .args(["--listen", &address.to_string()])
             .env("COUNTERSIGN_DATABASE_URL", database_url)
@@ -192,6 +195,17 @@ async fn is_ready(address: &Address) -> bool {
         .send(request)
         .await
         .is_ok_and(|answer| answer.status == 200)
+}
+
+/// The command that runs the gateway. What is set around us is not meant for it, and would be in every number unsaid.
+fn without_settings(binary: &Path) -> Command {
+    let mut command = Command::new(binary);
+    for (name, _) in std::env::vars_os() {
+        if name.to_string_lossy().starts_with(SETTINGS) {
+            command.env_remove(name);
+        }
+    }
+    command
 }
 
 /// A port that was free a moment ago. Another process can take it before the gateway does; then the start fails.

@@ -1,5 +1,6 @@
 //! The load on budgets against a real gateway process: every operation works, and the books say what callers were told.
 
+use std::process::Command;
 use std::time::Duration;
 
 use benches::budgets::{Plan, Report, run};
@@ -33,4 +34,17 @@ async fn what_callers_were_told_of_budgets_is_what_the_books_say() {
         }
     }
     panic!("no lifecycle was timed");
+}
+
+/// That test once more, with a setting around it that a gateway does not start with.
+#[test]
+fn what_is_set_around_a_load_is_not_meant_for_its_gateway() {
+    let test = "what_callers_were_told_of_budgets_is_what_the_books_say";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again
+        .args(["--exact", test])
+        .env("COUNTERSIGN_SIGNING_KEY", "no key");
+    let done = again.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
 }

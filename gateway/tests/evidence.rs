@@ -4,6 +4,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+#[path = "support/program.rs"]
+mod program;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
@@ -87,7 +89,8 @@ impl Scene {
     fn check_with(&self, file: &[u8], options: &[&str]) -> Result<String, String> {
         let is_archive = file.get(257..262) == Some(b"ustar".as_slice());
         let file = self.write("file", file);
-        let done = Command::new(env!("CARGO_BIN_EXE_countersign"))
+        let mut verifying = Command::new(env!("CARGO_BIN_EXE_countersign"));
+        let done = program::without_settings(&mut verifying)
             .current_dir(self.folder.path())
             .arg("verify")
             .arg(file)
@@ -805,7 +808,8 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
     let stranger = "log.example+19ea0c1a+AfmZYwdSWGvgEzO58dpKVdCFjmy7Jo9uCFCzBPTwTKEi";
     let foreign = scene.check_with(export.as_bytes(), &["--key", stranger]);
     assert!(foreign.unwrap_err().contains("NOT VERIFIED"));
-    let without_keys = Command::new(env!("CARGO_BIN_EXE_countersign"))
+    let mut verifying = Command::new(env!("CARGO_BIN_EXE_countersign"));
+    let without_keys = program::without_settings(&mut verifying)
         .current_dir(scene.folder.path())
         .args(["verify", "file", "--held", "late.txt"])
         .output()
@@ -814,7 +818,8 @@ async fn a_checkpoint_kept_elsewhere_and_the_keys_decide() {
     let said = String::from_utf8(without_keys.stderr).unwrap();
     assert!(said.contains("it takes `--key` or `--keys`"), "{said}");
     for option in ["--keys", "--held"] {
-        let missing = Command::new(env!("CARGO_BIN_EXE_countersign"))
+        let mut verifying = Command::new(env!("CARGO_BIN_EXE_countersign"));
+        let missing = program::without_settings(&mut verifying)
             .current_dir(scene.folder.path())
             .args(["verify", "file", "--key", stranger, option, "nowhere"])
             .output()

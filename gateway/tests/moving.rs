@@ -6,7 +6,7 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod process;
 
-use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server};
+use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server, program};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 
@@ -14,9 +14,9 @@ use std::process::{Command, Output};
 const REPORTED: [(&str, bool); 3] = [("done-1", true), ("done-2", false), ("done-3", true)];
 
 fn run(args: &[&str]) -> Output {
-    Command::new(PROGRAM)
+    let mut command = Command::new(PROGRAM);
+    program::without_settings(&mut command)
         .args(args)
-        .env_remove("COUNTERSIGN_DATABASE_URL")
         .output()
         .unwrap()
 }

@@ -2,14 +2,17 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+#[path = "support/program.rs"]
+mod program;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 fn run(folder: &Path) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_countersign"))
+    let mut command = Command::new(env!("CARGO_BIN_EXE_countersign"));
+    program::without_settings(&mut command)
         .args(["policy", "test"])
         .arg(folder)
-        .env_remove("COUNTERSIGN_POLICIES")
         .output()
         .unwrap()
 }

@@ -5,7 +5,7 @@
 #[path = "support/process.rs"]
 mod process;
 
-use process::{Answer, Client, OPERATOR, PROGRAM, Place, SLOW_SYNC, Server};
+use process::{Answer, Client, OPERATOR, PROGRAM, Place, SLOW_SYNC, Server, program};
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, PgConnection, SqliteConnection};
@@ -425,6 +425,19 @@ fn a_switch_in_the_environment_takes_the_words_that_people_write() {
         assert_eq!(place.stderr().starts_with('{'), json == "on", "{json}");
         assert_eq!(place.stdout().contains("demo tenant: "), demo != "0", "{demo}");
     }
+}
+
+/// That test once more, with a setting around it that the program does not start with.
+#[test]
+fn what_is_set_around_tests_is_not_meant_for_the_program() {
+    let test = "a_switch_in_the_environment_takes_the_words_that_people_write";
+    let mut again = Command::new(std::env::current_exe().unwrap());
+    again
+        .args(["--exact", test])
+        .env("COUNTERSIGN_SIGNING_KEY", "no key");
+    let done = again.output().unwrap();
+    let said = String::from_utf8_lossy(&done.stdout);
+    assert!(done.status.success() && said.contains("1 passed"), "{said}");
 }
 
 /// As a file of variables may have it.
@@ -1184,8 +1197,9 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
         let file = place.path().join("export.ndjson");
         std::fs::write(&file, text).unwrap();
         let mut command = Command::new(PROGRAM);
-        command.current_dir(place.path()).arg("verify").arg(&file);
-        command.args(["--keys", "keys.json"]).output().unwrap()
+        let command = program::without_settings(&mut command).current_dir(place.path());
+        command.arg("verify").arg(&file).args(["--keys", "keys.json"]);
+        command.output().unwrap()
     };
     let whole = verify(&text);
     assert_eq!(whole.status.code(), Some(0), "{whole:?}");
@@ -1222,8 +1236,8 @@ fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_tha
     };
     let run = |args: &[&str]| {
         let mut command = Command::new(PROGRAM);
-        command.current_dir(place.path()).args(args);
-        command.env("COUNTERSIGN_DATABASE_URL", place.url());
+        let command = program::without_settings(&mut command).current_dir(place.path());
+        command.args(args).env("COUNTERSIGN_DATABASE_URL", place.url());
         let done = command.output().unwrap();
         let said = [done.stdout, done.stderr].concat();
         (done.status.code().unwrap(), String::from_utf8(said).unwrap())

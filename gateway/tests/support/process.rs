@@ -3,6 +3,8 @@
 #[path = "home.rs"]
 #[expect(dead_code, reason = "a place has its own folder")]
 mod home;
+#[path = "program.rs"]
+pub(crate) mod program;
 
 use serde_json::Value;
 use std::fmt;
@@ -144,11 +146,10 @@ impl Place {
         command
     }
 
-    /// A clean environment, this folder, and files for what it says.
+    /// No settings but this place's database, this folder, and files for what it says. Those of a test come behind it.
     pub(crate) fn prepare(&self, command: &mut Command) {
         let file = |name| File::create(self.path().join(name)).unwrap();
-        command
-            .env_remove("COUNTERSIGN_OPERATOR_KEY")
+        program::without_settings(command)
             .env("COUNTERSIGN_DATABASE_URL", self.url())
             .current_dir(self.path())
             .stdin(Stdio::null())
