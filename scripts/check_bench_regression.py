@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """Fail when a benchmark has become slower than its baseline allows. Standard library only.
 
-usage: check_bench_regression.py [--update] [--criterion DIR] [--baseline FILE] [--calibration FILE]
+usage: check_bench_regression.py [--update] [--since SECONDS] [--criterion DIR] [--baseline FILE] [--calibration FILE]
 
 Run it after `cargo bench -p benches`. It reads what criterion left in target/criterion (the median of each
-benchmark) and compares it with benches/baselines/criterion.json.
+benchmark) and compares it with benches/baselines/criterion.json. What was left before `--since`, in seconds of
+Unix time, is of an earlier run.
 
 Times of different machines cannot be compared, so every run also times calibrations: fixed workloads that have
 nothing to do with our code (benches/benches/calibration.rs). The slowdown of a machine is the time of a
@@ -155,28 +156,32 @@ def check_entry(name, entry, calibrations):
             raise Unusable(f"the threshold of `{name}` has no reason")
 
 
-def slowdowns(baseline, results, calibration_source):
+def begin_of_run(results, since):
+    """When the run began at the earliest that the newest of the results is of."""
+    newest = max(result.taken_at for result in results.values())
+    return max(newest - RUN_SECONDS_MAX, since)
+
+
+def slowdowns(baseline, results, begin, calibration_source):
     """How much slower this machine is than that of the baseline, by calibration."""
     if digest(calibration_source) != baseline["calibration_sha256"]:
         raise Unusable("the calibrations have changed since the baseline was recorded: record it anew with --update")
     for name in baseline["calibrations"]:
         if name not in results:
             raise Unusable(f"the calibration `{name}` was not measured")
-    newest = max(result.taken_at for result in results.values())
     for name in baseline["calibrations"]:
-        if newest - results[name].taken_at > RUN_SECONDS_MAX:
+        if results[name].taken_at < begin:
             raise Unusable(f"the calibration `{name}` was measured in an earlier run")
     return {name: results[name].nanoseconds / then for name, then in baseline["calibrations"].items()}
 
 
-def compare(baseline, results, calibration_source):
+def compare(baseline, results, begin, calibration_source):
     """A row for every benchmark that is in the baseline or in the results."""
-    slower_by = slowdowns(baseline, results, calibration_source)
-    newest = max(result.taken_at for result in results.values())
+    slower_by = slowdowns(baseline, results, begin, calibration_source)
     rows = []
     for name, entry in sorted(baseline["benchmarks"].items()):
         expected = entry["nanoseconds"] * max(slower_by[calibration] for calibration in entry["scaled_by"])
-        row = judge(name, results.get(name), newest, expected, entry.get("threshold", DEFAULT_THRESHOLD))
+        row = judge(name, results.get(name), begin, expected, entry.get("threshold", DEFAULT_THRESHOLD))
         if not row.fails and SYNC in entry["scaled_by"]:
             row = hold_against_disk(row, results[SYNC].nanoseconds)
         rows.append(row)
@@ -186,10 +191,10 @@ def compare(baseline, results, calibration_source):
     return rows, slower_by
 
 
-def judge(name, result, newest, expected, threshold):
+def judge(name, result, begin, expected, threshold):
     if result is None:
         return Row(name, None, expected, threshold, "missing", True)
-    if newest - result.taken_at > RUN_SECONDS_MAX:
+    if result.taken_at < begin:
         return Row(name, result.nanoseconds, expected, threshold, "of an earlier run", True)
     ratio = result.nanoseconds / expected
     if ratio > threshold:
@@ -229,16 +234,15 @@ def print_table(rows, slower_by):
         print(f"{row.name:<{width}}  {numbers}  {mark} {row.verdict}")
 
 
-def update(path, results, calibration_source):
+def update(path, results, begin, calibration_source):
     """Writes a baseline of these results; what people decided about a benchmark stays as it is."""
     old = read_baseline(path)["benchmarks"] if path.exists() else {}
     calibrations = {name: result for name, result in results.items() if name.startswith(CALIBRATION)}
     if not calibrations:
         raise Unusable("no calibration was measured")
-    newest = max(result.taken_at for result in results.values())
     benchmarks = {}
     for name, result in sorted(results.items()):
-        if newest - result.taken_at > RUN_SECONDS_MAX:
+        if result.taken_at < begin:
             raise Unusable(f"`{name}` was measured in an earlier run: run all benchmarks, or remove its results")
         if name not in calibrations:
             entry = {"nanoseconds": round(result.nanoseconds, 1), "scaled_by": DEFAULT_SCALED_BY}
@@ -261,16 +265,18 @@ def update(path, results, calibration_source):
 def main(arguments=None):
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--update", action="store_true", help="record a new baseline instead of comparing")
+    parser.add_argument("--since", type=float, default=0.0, help="when the run began, in seconds of Unix time")
     parser.add_argument("--criterion", type=Path, default=ROOT / "target/criterion", help="criterion's results")
     parser.add_argument("--baseline", type=Path, default=ROOT / "benches/baselines/criterion.json")
     parser.add_argument("--calibration", type=Path, default=ROOT / "benches/benches/calibration.rs")
     options = parser.parse_args(arguments)
     try:
         results = read_results(options.criterion)
+        begin = begin_of_run(results, options.since)
         if options.update:
-            update(options.baseline, results, options.calibration)
+            update(options.baseline, results, begin, options.calibration)
             return 0
-        rows, slower_by = compare(read_baseline(options.baseline), results, options.calibration)
+        rows, slower_by = compare(read_baseline(options.baseline), results, begin, options.calibration)
     except Unusable as unusable:
         print(f"check_bench_regression: {unusable}", file=sys.stderr)
         return 2

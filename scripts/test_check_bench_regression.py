@@ -62,8 +62,8 @@ class GateTest(unittest.TestCase):
                 "--calibration", str(self.calibration), *arguments])
         return code, out.getvalue()
 
-    def assert_gate(self, code, *words):
-        actual, printed = self.run_gate()
+    def assert_gate(self, code, *words, arguments=()):
+        actual, printed = self.run_gate(*arguments)
         self.assertEqual(actual, code, printed)
         for word in words:
             self.assertIn(word, printed)
@@ -152,6 +152,14 @@ class Unusable(GateTest):
     def test_a_calibration_of_an_earlier_run(self):
         self.age("calibration/cpu")
         self.assert_gate(2, "`calibration/cpu` was measured in an earlier run")
+
+    def test_results_that_are_all_of_an_earlier_run(self):
+        newest = max(os.path.getmtime(self.result(name)) for name in TIMES)
+        for verb in ((), ("--update",)):
+            with self.subTest(verb):
+                words = "was measured in an earlier run"
+                self.assert_gate(2, words, arguments=(*verb, "--since", str(newest + 1)))
+                self.assert_gate(0, arguments=(*verb, "--since", str(newest - 60)))
 
     def test_a_changed_calibration(self):
         self.calibration.write_text("// more work\n", encoding="utf-8")

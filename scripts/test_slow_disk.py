@@ -1,7 +1,9 @@
 """The slow disk is slow, and says nothing else than the command does."""
 
+import os
 import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
@@ -23,8 +25,9 @@ with tempfile.NamedTemporaryFile() as file:
 """
 
 
-def slowed(*arguments):
-    return subprocess.run([SCRIPT, *arguments], capture_output=True, text=True, check=False)
+def slowed(*arguments, **variables):
+    environment = os.environ | variables
+    return subprocess.run([SCRIPT, *arguments], env=environment, capture_output=True, text=True, check=False)
 
 
 class SlowDisk(unittest.TestCase):
@@ -38,6 +41,14 @@ class SlowDisk(unittest.TestCase):
 
     def test_the_exit_code_is_that_of_the_command(self):
         self.assertEqual(slowed("1", "sh", "-c", "exit 7").returncode, 7)
+
+    def test_a_folder_that_the_loader_cannot_be_told_is_refused(self):
+        for name in ("my disk", "my:disk"):
+            with self.subTest(name), tempfile.TemporaryDirectory(suffix=name) as folder:
+                done = slowed("1", "echo", "it ran", TMPDIR=folder)
+                self.assertEqual((done.returncode, done.stdout), (1, ""))
+                self.assertIn("set TMPDIR to another one", done.stderr)
+                self.assertEqual(os.listdir(folder), [])
 
     def test_what_is_no_time_is_refused(self):
         for arguments in [(), ("5",), ("soon", "true"), ("-1", "true"), ("1e3", "true")]:

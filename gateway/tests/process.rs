@@ -675,9 +675,9 @@ fn a_full_disk_stops_every_allow_until_there_is_room_again() {
     let demo = Demo::of(&place);
     // No file may grow beyond this, which fails like a full disk, and the limit can be lifted while it runs.
     let blocks = (std::fs::metadata(place.database()).unwrap().len() + 200_000) / 512;
-    let script = format!("ulimit -S -f {blocks}; exec {PROGRAM} serve --listen 127.0.0.1:0");
+    let script = format!("ulimit -S -f {blocks}; exec \"$0\" serve --listen 127.0.0.1:0");
     let mut command = Command::new("sh");
-    command.args(["-c", &script]);
+    command.args(["-c", &script, PROGRAM]);
     place.prepare(&mut command);
     command.env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
     let server = place.start(&mut command);
@@ -720,9 +720,9 @@ fn a_full_disk_is_named_where_a_database_cannot_be_opened_for_it() {
     server.terminate();
     assert!(server.wait().success());
     // No file may grow beyond this, and SQLite makes one of 32 KiB beside the database.
-    let script = format!("ulimit -S -f 16; exec {PROGRAM} serve --listen 127.0.0.1:0");
+    let script = "ulimit -S -f 16; exec \"$0\" serve --listen 127.0.0.1:0";
     let mut command = Command::new("sh");
-    command.args(["-c", &script]);
+    command.args(["-c", script, PROGRAM]);
     place.prepare(&mut command);
     let message = place.fails(&mut command);
     assert!(

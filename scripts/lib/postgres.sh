@@ -9,8 +9,8 @@ source "$(dirname "${BASH_SOURCE[0]}")/packages.sh"
 
 # The oldest server that the store takes.
 POSTGRES_VERSION_MIN=15
-# What tests open at once, several binaries of them.
-POSTGRES_CONNECTIONS_MAX=300
+# What tests open at once: as many of them as there are cores, and most with several gateways.
+POSTGRES_CONNECTIONS_MAX=$((300 + 40 * $(getconf _NPROCESSORS_ONLN)))
 
 # postgres_programs: prints the folder of the newest server's programs. Debian keeps them out of the PATH.
 postgres_programs() {
