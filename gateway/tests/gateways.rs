@@ -1205,6 +1205,67 @@ async fn a_change_of_a_tenant_of_which_something_is_lost_is_read_whole() {
     eventually(|| async { continuity.has_lost(id) }).await;
 }
 
+/// Another database may lack what is known here, and then nothing of it leads on from that.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_has_changed_is_read_whole_where_another_database_took_over_meanwhile() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(Options::default()).await;
+    let id = cluster.tenancy.id;
+    let mut hand = Hand::on(&world.home, id).await;
+    let is_followed = || async {
+        let (there, here) = (cluster.worlds[0].gateway.tenant(id), world.gateway.tenant(id));
+        there.unwrap().revision == here.unwrap().revision
+    };
+    eventually(is_followed).await;
+    let read = faults.directories_read();
+    for (user, is_another) in [("/v1/users/ann", false), ("/v1/users/ben", true)] {
+        faults.hold_changes(true);
+        cluster.change(0, "PUT", user, &json!({})).await;
+        eventually(|| async { faults.changes_held() > 0 }).await;
+        if is_another {
+            // The table is in another file, as that of another database would be.
+            hand.run("VACUUM FULL tenants").await;
+        }
+        faults.hold_changes(false);
+        eventually(is_followed).await;
+        assert_eq!(faults.directories_read() > read, is_another, "{user}");
+    }
+    assert_is_as_stored(&world, id).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_read_of_a_database_is_looked_for_in_the_one_that_took_over_meanwhile() {
+    let cluster = Cluster::new().await;
+    let (world, faults) = cluster.join(Options::default()).await;
+    let continuity = &world.gateway.snapshot.continuity;
+    faults.hold_loads(true);
+    let body = json!({"name": "globex"});
+    let made = cluster.worlds[0].post("/v1/tenants", cluster.operator.reveal(), &body);
+    let new: TenantId = made.await.expect(201)["id"].as_str().unwrap().parse().unwrap();
+    eventually(|| async { faults.loads_held() > 0 }).await;
+    // Its only entry is another one there.
+    let mut hand = Hand::on(&world.home, new).await;
+    hand.disarm().await;
+    let another = "UPDATE audit_events SET hash = sha256(hash) WHERE ITS;
+         UPDATE tenants SET head_hash = sha256(head_hash) WHERE MINE";
+    hand.run(another).await;
+    let mut databases = continuity.databases();
+    hand.run("VACUUM FULL tenants").await;
+    let found = tokio::time::timeout(IN_FORCE_WITHIN, databases.changed()).await;
+    found.unwrap().unwrap();
+    // Whoever sees this change has compared what was in force when the other database was found.
+    cluster.change(0, "PUT", "/v1/users/ann", &json!({})).await;
+    let id = cluster.tenancy.id;
+    eventually(|| async {
+        let (there, here) = (cluster.worlds[0].gateway.tenant(id), world.gateway.tenant(id));
+        there.unwrap().revision == here.unwrap().revision
+    })
+    .await;
+    assert!(!continuity.has_lost(new));
+    faults.hold_loads(false);
+    eventually(|| async { continuity.has_lost(new) }).await;
+}
+
 /// A database that took over without the last change, and in which another one has its number already when this gateway looks.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_change_that_is_another_one_by_now_is_lost_though_it_has_the_same_number() {

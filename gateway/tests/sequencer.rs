@@ -342,18 +342,55 @@ async fn a_batch_that_is_made_again_is_counted_by_its_cause() {
     assert_eq!(kept, 1);
     stage.ask(&ask).await.expect(200);
 
-    let metrics = stage.get("/metrics", "").await.text();
-    let lines = metrics.lines();
-    let mut counted: Vec<_> = lines
-        .filter_map(|line| line.strip_prefix("countersign_batch_retries_total"))
-        .collect();
-    counted.sort_unstable();
     let due = [
         r#"{cause="already_recorded"} 1"#,
         r#"{cause="head_moved"} 3"#,
         r#"{cause="turn_over"} 1"#,
     ];
-    assert_eq!(counted, due);
+    assert_eq!(retries(&stage).await, due);
+    stage.assert_sound().await;
+}
+
+/// For which causes batches were made again, and how often for each, in order.
+async fn retries(stage: &Stage) -> Vec<String> {
+    let metrics = stage.get("/metrics", "").await.text();
+    let lines = metrics.lines();
+    let mut counted: Vec<_> = lines
+        .filter_map(|line| line.strip_prefix("countersign_batch_retries_total"))
+        .map(str::to_owned)
+        .collect();
+    counted.sort_unstable();
+    counted
+}
+
+/// A gateway that is alone takes no turn, and that a directory has moved is a guess then.
+#[tokio::test]
+async fn what_a_directory_has_moved_under_is_turned_back_in_a_turn_only() {
+    let stage = Stage::set().await;
+    for _ in 0..3 {
+        stage.ask(&reading()).await.expect(200);
+    }
+    let turns = stage.faults.turns();
+    stage.ask(&reading()).await.expect(200);
+    assert_eq!(stage.faults.turns(), turns, "it takes turns though it is alone");
+    stage.faults.plan([Fault::Hold]);
+    let ask = async {
+        until(|| stage.faults.held() == 1).await;
+        // Judged by the directory from before the freeze, and recorded behind it.
+        stage.ask(&reading()).await
+    };
+    let letting_go = async {
+        // The freeze waited there, too, before it was held.
+        until(|| stage.faults.held() == 1 && stage.gateway.sequencer.waiting() == 1).await;
+        stage.faults.let_go();
+    };
+    let freeze = stage.stand(&stage.agent, "freeze");
+    let (frozen, answer, ()) = tokio::join!(freeze, ask, letting_go);
+    frozen.expect(200);
+    assert_eq!(answer.expect(200)["reason_code"], "agent_frozen");
+    assert_eq!(retries(&stage).await, [r#"{cause="directory_guessed"} 1"#]);
+    assert_eq!(stage.faults.turns(), turns + 1);
+    stage.stand(&stage.agent, "unfreeze").await.expect(200);
     stage.assert_sound().await;
 }
 

@@ -31,9 +31,13 @@ async fn scene() -> Scene {
 
 impl Scene {
     /// What one commit reports, and whether it is there.
-    async fn commit(&mut self) -> (Result<(), CommitError>, bool) {
+    async fn commit(&mut self, by: By) -> (Result<(), CommitError>, bool) {
         let mut next = self.chain.clone();
-        let outcome = try_commit(&self.store, &next.decisions(2)).await;
+        let batch = next.decisions(2);
+        let outcome = match by {
+            By::Turn => try_commit(&self.store, &batch).await,
+            By::Append => self.store.append(&batch).await,
+        };
         let head = load(&**self.store.inner()).await[0].place.head();
         assert!(head == next.head() || head == self.chain.head());
         if head == next.head() {
@@ -44,37 +48,45 @@ impl Scene {
     }
 }
 
+/// How a commit is made.
+#[derive(Debug, Clone, Copy)]
+enum By {
+    Turn,
+    Append,
+}
+
 #[tokio::test]
 async fn each_fault_does_what_it_is_called() {
-    let mut scene = scene().await;
-    scene.store.plan([
-        Fault::Lose,
-        Fault::LoseUnknown,
-        Fault::KeepButReportUnknown,
-        Fault::HeadMoved,
-        Fault::Pass,
-    ]);
-    assert!(matches!(
-        scene.commit().await,
-        (Err(CommitError::NotWritten(_)), false)
-    ));
-    assert!(matches!(
-        scene.commit().await,
-        (Err(CommitError::Unknown(_)), false)
-    ));
-    assert!(matches!(
-        scene.commit().await,
-        (Err(CommitError::Unknown(_)), true)
-    ));
-    let tenant = scene.chain.tenant;
-    let (outcome, kept) = scene.commit().await;
-    assert!(matches!(outcome, Err(CommitError::HeadMoved { tenant: named }) if named == tenant));
-    assert!(!kept);
-    assert!(matches!(scene.commit().await, (Ok(()), true)));
-    assert!(
-        matches!(scene.commit().await, (Ok(()), true)),
-        "after the plan everything passes"
-    );
+    for by in [By::Turn, By::Append] {
+        let mut scene = scene().await;
+        scene.store.plan([
+            Fault::Lose,
+            Fault::LoseTurn,
+            Fault::LoseUnknown,
+            Fault::KeepButReportUnknown,
+            Fault::HeadMoved,
+            Fault::Pass,
+        ]);
+        let (outcome, kept) = scene.commit(by).await;
+        assert!(matches!(&outcome, Err(CommitError::NotWritten(_))), "{outcome:?}");
+        assert!(!kept && !outcome.unwrap_err().is_turn_over());
+        let (outcome, kept) = scene.commit(by).await;
+        assert!(!kept && outcome.unwrap_err().is_turn_over());
+        let told = scene.commit(by).await;
+        assert!(matches!(told, (Err(CommitError::Unknown(_)), false)), "{told:?}");
+        let told = scene.commit(by).await;
+        assert!(matches!(told, (Err(CommitError::Unknown(_)), true)), "{told:?}");
+        let tenant = scene.chain.tenant;
+        let (outcome, kept) = scene.commit(by).await;
+        assert!(matches!(outcome, Err(CommitError::HeadMoved { tenant: named }) if named == tenant));
+        assert!(!kept);
+        assert!(matches!(scene.commit(by).await, (Ok(()), true)));
+        let told = scene.commit(by).await;
+        assert!(
+            matches!(told, (Ok(()), true)),
+            "after the plan everything passes: {told:?}"
+        );
+    }
 }
 
 #[tokio::test]
@@ -82,7 +94,7 @@ async fn a_delayed_commit_comes_later_and_lands() {
     let mut scene = scene().await;
     scene.store.plan([Fault::Delay(Duration::from_millis(50))]);
     let begin = Instant::now();
-    assert!(matches!(scene.commit().await, (Ok(()), true)));
+    assert!(matches!(scene.commit(By::Turn).await, (Ok(()), true)));
     assert!(begin.elapsed() >= Duration::from_millis(50));
 }
 

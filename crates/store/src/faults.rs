@@ -64,6 +64,8 @@ pub struct FaultyStore<S: ?Sized> {
     approvals: Arc<Gate>,
     receipts: Arc<Gate>,
     lent: Arc<Gate>,
+    loads: Arc<Gate>,
+    changes: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
     unindexed: Arc<Mutex<Option<TenantId>>>,
     inner: Arc<S>,
@@ -84,6 +86,8 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             approvals: Arc::default(),
             receipts: Arc::default(),
             lent: Arc::default(),
+            loads: Arc::default(),
+            changes: Arc::default(),
             unindexed: Arc::default(),
             inner,
         }
@@ -173,6 +177,26 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many leases are held now.
     pub fn leases_held(&self) -> usize {
         self.lent.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever has read directories whole before it is told, from now on, or lets everybody go.
+    pub fn hold_loads(&self, hold: bool) {
+        self.loads.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn loads_held(&self) -> usize {
+        self.loads.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever has read what has changed of directories before it is told, from now on, or lets everybody go.
+    pub fn hold_changes(&self, hold: bool) {
+        self.changes.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn changes_held(&self) -> usize {
+        self.changes.held.load(Ordering::SeqCst)
     }
 
     /// Makes whoever asks which blocks of this tenant are in the search index fail from now on, or nobody.
@@ -317,11 +341,15 @@ fn fail_if(reads_fail: &AtomicBool) -> Result<(), StoreError> {
 impl<S: Store + ?Sized> Directories for FaultyStore<S> {
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
         self.directories_read.fetch_add(1, Ordering::SeqCst);
-        self.read()?.load(only).await
+        let stored = self.read()?.load(only).await;
+        self.loads.pass().await;
+        stored
     }
 
     async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError> {
-        self.read()?.changes(known).await
+        let changed = self.read()?.changes(known).await;
+        self.changes.pass().await;
+        changed
     }
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
@@ -825,6 +853,8 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             approvals: Arc::clone(&self.approvals),
             receipts: Arc::clone(&self.receipts),
             lent: Arc::clone(&self.lent),
+            loads: Arc::clone(&self.loads),
+            changes: Arc::clone(&self.changes),
             unindexed: Arc::clone(&self.unindexed),
             inner: self.inner.background(),
         })

@@ -391,3 +391,33 @@ fn each_once<T: Ord>(items: impl IntoIterator<Item = T>) -> Vec<T> {
     items.dedup();
     items
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::Timestamp;
+    use store::{ChainPosition, Journal as _};
+    use store_sqlite::SqliteStore;
+
+    #[tokio::test]
+    async fn what_is_forgotten_while_the_rest_is_read_is_not_taken_for_nothing() {
+        const TENANT: TenantId = TenantId::SYSTEM;
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let mut turn = store.begin(&[TENANT]).await.unwrap();
+        let places = HashMap::from([(TENANT, ChainPosition::GENESIS)]);
+        let times = Times::new(Timestamp::from_millis(0), &places);
+        let wanted = WantedMoves {
+            reservations: vec![(TENANT, ReservationId::from_bytes([7; 16]))],
+            ..WantedMoves::default()
+        };
+        // There is no room for what is read, as if it had been forgotten again.
+        let mut footprints = Footprints::default();
+        let found = wanted.find(&mut *turn, &mut footprints, times).await.unwrap();
+        assert!(found.is_err());
+        footprints.compare(&[TENANT], &places);
+        let found = wanted.find(&mut *turn, &mut footprints, times).await.unwrap();
+        assert!(found.is_ok());
+    }
+}

@@ -36,3 +36,28 @@ impl RetryCause {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const METRICS: &str = include_str!("../../../docs/operations.md");
+
+    #[test]
+    fn these_causes_are_explained_where_their_metric_is() {
+        let mut rows = METRICS.lines();
+        let row = rows.find(|row| row.starts_with("| `countersign_batch_retries_total`"));
+        let row = row.unwrap();
+        for cause in [
+            RetryCause::DirectoryGuessed,
+            RetryCause::MayBeRecorded,
+            RetryCause::CacheCleared,
+            RetryCause::AlreadyRecorded,
+            RetryCause::HeadMoved,
+            RetryCause::ToldWithoutWrite,
+            RetryCause::TurnOver,
+        ] {
+            assert!(row.contains(&format!("`{}`", cause.as_str())), "{cause:?}");
+        }
+    }
+}

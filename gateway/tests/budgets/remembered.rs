@@ -92,6 +92,28 @@ async fn what_should_have_ended_is_not_held_against_whoever_comes_behind_a_refus
     }
 }
 
+/// Nothing is written of what is refused, so storage would not say that it was refused by what is not so any more.
+#[tokio::test]
+async fn what_is_refused_without_a_turn_is_refused_in_one_and_counted_by_its_cause() {
+    for (key, cause) in [(None, "told_without_write"), (Some("named"), "may_be_recorded")] {
+        let scene = used_to(1_000).await;
+        let stage = &scene.stage;
+        let turns = stage.faults.turns();
+        let mut call = stage.call("POST", "/v1/reservations", &stage.agent.token);
+        if let Some(key) = key {
+            call = call.header("idempotency-key", key);
+        }
+        let refused = call.json(&tokens(5_000)).send().await;
+        refused.problem(409, "budget_exceeded");
+        assert_eq!(stage.faults.turns(), turns + 1, "{cause}");
+        let metrics = stage.get("/metrics", "").await.text();
+        let lines = metrics.lines();
+        let counted = lines.filter_map(|line| line.strip_prefix("countersign_batch_retries_total"));
+        assert_eq!(counted.collect::<Vec<_>>(), [format!("{{cause=\"{cause}\"}} 1")]);
+        assert_books_balance(&scene).await;
+    }
+}
+
 #[tokio::test]
 async fn whoever_is_alone_spends_without_asking_what_is_left() {
     let scene = used_to(1_000).await;

@@ -29,6 +29,27 @@ fn migrations_are_in_pairs() {
 }
 
 #[test]
+fn every_promise_of_storage_is_asked_of_every_backend() {
+    let list = text("crates/store/src/conformance.rs");
+    let mut promises = Vec::new();
+    for path in files("crates/store/src/conformance") {
+        let (_, module) = path.rsplit_once('/').expect("it is in a folder");
+        let module = module.trim_end_matches(".rs");
+        for promise in text(&path).split("\npub async fn ").skip(1) {
+            let (name, takes) = promise.split_once('(').unwrap_or_default();
+            let takes = takes.split(')').next().unwrap_or_default();
+            if takes.contains("Fixture") {
+                promises.push(format!("{module}::{name},"));
+            }
+        }
+    }
+    assert!(!promises.is_empty());
+    promises.retain(|promise| !list.contains(promise));
+    let add = |promise: String| format!("crates/store/src/conformance.rs: add `{promise}` to the list");
+    none(promises.into_iter().map(add));
+}
+
+#[test]
 fn decisions_are_numbered_without_gaps() {
     check_numbers("docs/decisions", "-", ".md");
 }
