@@ -20,6 +20,7 @@ use crate::address::Address;
 use crate::client::Client;
 use crate::http::{Connection, Format, Request};
 use crate::load::report::Latency;
+use crate::load::{GRACE, HANGS};
 use crate::machine::{Cpu, CpuClock};
 
 /// Calls of each operation before it is timed.
@@ -262,7 +263,8 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
     let mut timed: BTreeMap<&'static str, Timed> = BTreeMap::new();
     let mut told = 0;
     for number in 0..WARM_UP + plan.rounds {
-        let (took, spent) = agent.round(number).await?;
+        let round = tokio::time::timeout(GRACE, agent.round(number)).await;
+        let (took, spent) = round.context(HANGS)??;
         told += spent;
         if number >= WARM_UP {
             for (operation, time) in took {
@@ -285,6 +287,8 @@ pub async fn run(plan: Plan<'_>) -> Result<Report> {
         .into_inner();
     told += many * SPENT;
 
+    // It was silent for as long as all that took.
+    operator.reconnect(plan.address).await?;
     let balance = operator.balance().await?;
     Ok(Report {
         cpu,
@@ -307,7 +311,7 @@ fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds
 }
 
-/// Lets all callers spend until the time is over. Returns how long was timed, in seconds.
+/// Lets all callers spend until the time is over. Returns how long was timed, in seconds: until the last one was told.
 async fn spend_on_all(plan: Plan<'_>, token: &str, lifecycles: &Rc<RefCell<(Timed, i64)>>) -> Result<f64> {
     let timed_from = Instant::now() + plan.measured / 10;
     let end = timed_from + plan.measured;
@@ -317,28 +321,32 @@ async fn spend_on_all(plan: Plan<'_>, token: &str, lifecycles: &Rc<RefCell<(Time
         let mut agent = Agent::open(plan.address, token).await?;
         let lifecycles = Rc::clone(lifecycles);
         callers.push(local.spawn_local(async move {
-            while Instant::now() < end {
+            loop {
+                let began = Instant::now();
+                if began >= end {
+                    break;
+                }
                 let (id, reserved) = agent.reserve().await?;
                 let committed = agent.commit(&id).await?;
                 let (timed, many) = &mut *lifecycles.borrow_mut();
                 *many += 1;
-                let now = Instant::now();
-                if now >= timed_from && now < end {
+                // Also the last one of each caller, which ends later than that: it may be the slowest.
+                if began >= timed_from {
                     timed.note(reserved + committed);
                 }
             }
             anyhow::Ok(())
         }));
     }
-    local
-        .run_until(async {
-            for caller in callers {
-                caller.await.context("a caller panicked")??;
-            }
-            anyhow::Ok(())
-        })
-        .await?;
-    Ok(plan.measured.as_secs_f64())
+    let all = local.run_until(async {
+        for caller in callers {
+            caller.await.context("a caller panicked")??;
+        }
+        anyhow::Ok(())
+    });
+    let patience = end.saturating_duration_since(Instant::now()) + GRACE;
+    tokio::time::timeout(patience, all).await.context(HANGS)??;
+    Ok(timed_from.elapsed().as_secs_f64())
 }
 
 impl Report {

@@ -3,6 +3,8 @@
 //! It is for setting a tenant up and looking at its ledger afterwards; the asks that are timed go through
 //! [`crate::http`] directly. Whatever is not a success is an error that carries the gateway's own words.
 
+use std::time::Duration;
+
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -11,6 +13,11 @@ use serde_json::{Value, json};
 
 use crate::address::Address;
 use crate::http::{Connection, Format, Request};
+
+/// No answer takes longer, or something hangs.
+const ANSWER_WITHIN: Duration = Duration::from_mins(1);
+/// No ledger takes longer to be verified: that of a long run has tens of millions of entries.
+const VERIFIED_WITHIN: Duration = Duration::from_mins(30);
 
 /// One caller: a credential and, for an operator, the tenant it acts in.
 #[derive(Debug)]
@@ -77,18 +84,32 @@ pub struct NewAgent {
 impl Client {
     /// Connects as the holder of this credential.
     pub async fn open(address: &Address, credential: &str) -> Result<Self> {
-        let connection = Connection::open(address)
-            .await
-            .with_context(|| format!("connecting to `{address}`"))?;
         Ok(Self {
-            connection,
+            connection: connect(address).await?,
             authorization: format!("Bearer {credential}"),
             tenant: String::new(),
         })
     }
 
+    /// Connects anew. A gateway closes a connection on which nothing has come for eleven minutes behind such a call.
+    pub async fn reconnect(&mut self, address: &Address) -> Result<()> {
+        self.connection = connect(address).await?;
+        Ok(())
+    }
+
     /// Sends one request and reads its answer, which has to be a success.
     pub async fn call<T: DeserializeOwned>(&mut self, method: &str, path: &str, body: &[u8]) -> Result<T> {
+        let called = self.call_unbounded(method, path, body);
+        let answer = tokio::time::timeout(ANSWER_WITHIN, called).await;
+        answer.with_context(|| format!("{method} {path} is not answered"))?
+    }
+
+    async fn call_unbounded<T: DeserializeOwned>(
+        &mut self,
+        method: &str,
+        path: &str,
+        body: &[u8],
+    ) -> Result<T> {
         let headers = [
             ("Authorization", &*self.authorization),
             ("Countersign-Tenant", &*self.tenant),
@@ -240,8 +261,15 @@ impl Client {
 
     /// Has the gateway check the tenant's whole ledger.
     pub async fn verify(&mut self) -> Result<Verification> {
-        self.send("POST", "/v1/ledger/verify", &json!({})).await
+        let verified = self.call_unbounded("POST", "/v1/ledger/verify", b"{}");
+        let answer = tokio::time::timeout(VERIFIED_WITHIN, verified).await;
+        answer.context("the gateway does not verify a ledger in time")?
     }
+}
+
+async fn connect(address: &Address) -> Result<Connection> {
+    let connection = Connection::open(address).await;
+    connection.with_context(|| format!("connecting to `{address}`"))
 }
 
 #[derive(Deserialize)]

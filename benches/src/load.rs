@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
+use serde_json::json;
 use tokio::task::LocalSet;
 
 use crate::address::Address;
@@ -35,8 +36,13 @@ pub use report::{LedgerReport, Report, Setting};
 pub use sla::Sla;
 use tally::Tally;
 
-/// How long after the end of the run the last answers may still come. A gateway that is later hangs.
-const GRACE: Duration = Duration::from_secs(30);
+/// How long after the end of the run the last answers may still come, and how long one caller alone waits for what it
+/// asks for. A gateway that is later hangs.
+pub(crate) const GRACE: Duration = Duration::from_secs(30);
+/// What is said of one that hangs.
+pub(crate) const HANGS: &str = "the gateway does not answer any more";
+/// How long approvals last that asks lead to: a week, which is the longest there is.
+const APPROVAL_SECONDS: u32 = 604_800;
 
 /// A run: what, how long, against which gateway.
 #[derive(Debug, Clone, Copy)]
@@ -151,9 +157,9 @@ impl<'a> Prepared<'a> {
         let cpu: Cpu = cpu.stop(begin.elapsed());
         let gateway_mib = plan.gateway.and_then(GatewayProcess::resident_mib);
 
-        let ledger = look_at_ledgers(&mut self.operators, self.seq_before).await?;
-        let course = Rc::into_inner(course).context("a connection is still asking")?;
         let first = plan.addresses.first().context("a load needs a gateway")?;
+        let ledger = look_at_ledgers(first, &mut self.operators, self.seq_before).await?;
+        let course = Rc::into_inner(course).context("a connection is still asking")?;
         Ok(course.tally.into_inner().report(report::Surroundings {
             machine: Machine::here(),
             door: first.door(),
@@ -212,6 +218,9 @@ async fn set_up(plan: Plan<'_>) -> Result<(Vec<Client>, Vec<String>)> {
         operator
             .create_tenant(&format!("load-{}-{}", std::process::id(), next_tenant()))
             .await?;
+        // What expires has an entry of its own, and the ledger is to grow by decisions only.
+        let lasting = json!({ "approvals": { "expire_after_seconds": APPROVAL_SECONDS } });
+        operator.set(&lasting).await?;
         operator.put_tool(asks::TOOL, &asks::actions()).await?;
         // Agents in turn are of tenants in turn.
         for place in (number..agents).step_by(tenants) {
@@ -234,13 +243,19 @@ fn next_tenant() -> usize {
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-async fn look_at_ledgers(operators: &mut [Client], seq_before: u64) -> Result<LedgerReport> {
+async fn look_at_ledgers(
+    address: &Address,
+    operators: &mut [Client],
+    seq_before: u64,
+) -> Result<LedgerReport> {
     let mut ledger = LedgerReport {
         verified: true,
         checked: 0,
         recorded: 0,
     };
     for operator in operators {
+        // It was silent for as long as the run took, and while those before it were verified.
+        operator.reconnect(address).await?;
         let verification = operator.verify().await?;
         ledger.verified &= verification.verified;
         ledger.checked += verification.checked;
@@ -264,7 +279,11 @@ async fn until_known(addresses: &[Address], authorizations: &[String]) -> Result
                 format: Format::Json,
                 body: b"",
             };
-            while connection.send(request).await?.status != 200 {
+            loop {
+                let answer = tokio::time::timeout(GRACE, connection.send(request)).await;
+                if answer.context(HANGS)??.status == 200 {
+                    break;
+                }
                 ensure!(
                     Instant::now() < deadline,
                     "`{address}` does not learn of the agents"
@@ -294,7 +313,5 @@ async fn ask_on_all(course: &Rc<Course>, plan: Plan<'_>) -> Result<()> {
         }
     };
     let patience = course.end.saturating_duration_since(Instant::now()) + GRACE;
-    tokio::time::timeout(patience, all)
-        .await
-        .context("the gateway does not answer any more")?
+    tokio::time::timeout(patience, all).await.context(HANGS)?
 }

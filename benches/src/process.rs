@@ -16,7 +16,7 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail, ensure};
 use model::{Entropy as _, Secret, SecretKind, SystemEntropy};
 use tempfile::TempDir;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::address::{Address, Door};
 use crate::http::{Connection, Format, Request};
@@ -148,7 +148,10 @@ impl GatewayProcess {
 
     async fn wait_until_ready(&mut self) -> Result<()> {
         let deadline = Instant::now() + READY_WITHIN;
-        while !is_ready(&self.address).await {
+        while !timeout_at(deadline, is_ready(&self.address))
+            .await
+            .unwrap_or(false)
+        {
             if let Some(status) = self.child.try_wait()? {
                 bail!("the gateway ended with {status}: {}", self.log_tail());
             }

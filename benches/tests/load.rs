@@ -2,12 +2,13 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
+use std::io;
 use std::time::Duration;
 
 use benches::address::Door;
 use benches::http::Format;
 use benches::load::report::Setting;
-use benches::load::{Plan, Profile, Report, fairness, run};
+use benches::load::{Plan, Prepared, Profile, Report, fairness, run};
 use benches::process::{GatewayProcess, Launch};
 
 /// Longer than any run here: none of them is looked at in parts.
@@ -50,10 +51,6 @@ async fn every_decision_that_was_answered_is_recorded_and_every_verdict_occurs()
 async fn a_gateway_that_is_killed_under_load_fails_the_run() {
     let gateway = GatewayProcess::start(Launch::default()).await.unwrap();
     let (address, operator_key) = (gateway.address().clone(), gateway.operator_key().to_owned());
-    let killer = async move {
-        tokio::time::sleep(Duration::from_millis(600)).await;
-        drop(gateway);
-    };
     let plan = Plan {
         addresses: &[address],
         operator_key: &operator_key,
@@ -69,8 +66,15 @@ async fn a_gateway_that_is_killed_under_load_fails_the_run() {
         measured: Duration::from_secs(10),
         stretch: STRETCH,
     };
-    let (result, ()) = tokio::join!(run(plan), killer);
-    assert!(result.is_err());
+    let prepared = Prepared::set_up(plan).await.unwrap();
+    let killer = async move {
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        drop(gateway);
+    };
+    let (result, ()) = tokio::join!(prepared.ask(), killer);
+    let error = result.unwrap_err();
+    let refused = error.downcast_ref::<io::Error>().map(io::Error::kind);
+    assert_eq!(refused, Some(io::ErrorKind::ConnectionRefused), "{error:#}");
 }
 
 /// A short run of a profile, with fewer of everything that only takes time.
