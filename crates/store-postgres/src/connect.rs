@@ -178,6 +178,8 @@ pub(crate) fn pool(connections_max: u32) -> PgPoolOptions {
     PgPoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(CONNECTION_WAIT_MAX)
+        // Nothing is logged of a shorter wait, in words that are in no guide: a longer one fails, and is told as that.
+        .acquire_slow_threshold(CONNECTION_WAIT_MAX)
         // With either of these the pool starts a task that counts idle connections, and that count can run below zero while
         // one is handed back: the task then never ends and keeps a core busy. A few idle connections do no harm.
         .idle_timeout(None)

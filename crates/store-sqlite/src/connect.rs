@@ -118,6 +118,8 @@ pub(crate) fn pool(connections_max: u32, options: SqliteConnectOptions) -> Sqlit
     SqlitePoolOptions::new()
         .max_connections(connections_max)
         .acquire_timeout(READER_WAIT_MAX)
+        // Nothing is logged of a shorter wait, in words that are in no guide: a longer one fails, and is told as that.
+        .acquire_slow_threshold(READER_WAIT_MAX)
         // With either of these the pool starts a task that counts idle connections, and that count can run below zero while
         // one is handed back: the task then never ends and keeps a core busy. A local file needs neither.
         .idle_timeout(None)
