@@ -155,6 +155,11 @@ fn finding(parsed: &Parsed, test: &Test<'_>, action: &Changed, way: &[&str]) -> 
         action.id,
         way.join(".")
     );
+    about(parsed, test, message)
+}
+
+/// What is wrong with this test of a policy for a parameter that is out of its sight, and what helps.
+pub(super) fn about(parsed: &Parsed, test: &Test<'_>, message: String) -> Diagnostic {
     Diagnostic::error(message)
         .with_help("declare it with one type, or name the other actions in the scope of the policy")
         .about(&parsed.statement.id)

@@ -127,9 +127,5 @@ fn finding(parsed: &Parsed, test: &Test<'_>, action: &Declared<'_>, way: &[&str]
         action.id,
         way.join(".")
     );
-    Diagnostic::error(message)
-        .with_help("declare it with one type, or name the other actions in the scope of the policy")
-        .about(&parsed.statement.id)
-        .at(test.place(parsed))
-        .into_warning()
+    hidden::about(parsed, test, message).into_warning()
 }
