@@ -55,7 +55,7 @@ impl<S: Sync> FromRequestParts<S> for Credential {
 
 /// Has a request answered when there is a place for it among those that read the store. It has the place until its
 /// answer is there, and not until that is taken. What it leads to takes no place itself.
-pub async fn wait_for_reader(
+pub async fn wait_for_read_permit(
     State(gateway): State<Arc<Gateway>>,
     credential: Credential,
     request: Request,

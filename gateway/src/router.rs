@@ -1,8 +1,11 @@
 //! Every route in one table: method, path, whom it lets in, and the handler.
 //!
 //! A route that is not in the table does not exist, and no route is without an [`Access`]. The `OpenAPI` document is
-//! held against this table by a test. What reads the store and is answered by that alone stands in one line; what
-//! waits, streams or changes something does not. What reads without parameters refuses them.
+//! held against this table by a test.
+//!
+//! A route that only reads the store waits for a permit first (`reads_store`); a stream has that until its response
+//! begins. A route that waits for people, reads a whole ledger or changes something takes none here. A route with
+//! `takes_no_query` refuses all parameters in the query.
 
 use crate::directory::{
     agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,
@@ -268,7 +271,7 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         let mut handler = route.handler;
         if route.reads {
             let state = Arc::clone(gateway);
-            handler = handler.layer(from_fn_with_state(state, reader::wait_for_reader));
+            handler = handler.layer(from_fn_with_state(state, reader::wait_for_read_permit));
         }
         if route.takes_no_query {
             handler = handler.layer(from_fn(query::without_any));
