@@ -60,7 +60,9 @@ impl IntoResponse for Answer {
     }
 }
 
-/// Answers one ask.
+/// The handler of `POST /v1/authorize` in the table of routes. A running gateway does not come here: `App` takes asks
+/// past the router to `answer`. It makes the table complete, and a test holds both ways against each other
+/// (`both_ways_give_an_ask_the_same_response`).
 pub async fn authorize(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<AgentCaller>,
