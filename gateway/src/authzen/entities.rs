@@ -168,7 +168,7 @@ impl<'a> Tuple<'a> {
     pub(super) fn resource(self) -> Result<Resource<'a>, Refusal> {
         let resource: Entity<'_> = read("/resource", self.resource)?;
         let is_tool = resource.kind == TOOL;
-        // What others have for properties is none of our words.
+        // Properties of other types are not ours to check.
         let properties: ToolProperties<'_> = match resource.properties {
             Some(_) if is_tool => read("/resource/properties", resource.properties)?,
             _ => ToolProperties::default(),
@@ -243,7 +243,7 @@ impl Resource<'_> {
 impl Context<'_> {
     /// The ask for a call in this context. Whoever does not say how far the source is trusted does not know it.
     pub(super) fn ask(&self, call: Call<'_>, request_id: Option<&Name>) -> Result<Ask, Refusal> {
-        Ok(Ask::parse_named(&self.ask_text(call), request_id).map_err(in_our_words)?)
+        Ok(Ask::parse_named(&self.ask_text(call), request_id).map_err(at_authzen_pointer)?)
     }
 
     fn ask_text(&self, call: Call<'_>) -> Canonical {
@@ -330,8 +330,9 @@ fn dry_run() -> Refusal {
 }
 
 /// What is wrong with an ask, where its sender has written it.
-fn in_our_words(AskError(error): AskError) -> AskError {
-    const PLACES: [(&str, &str); 9] = [
+fn at_authzen_pointer(AskError(error): AskError) -> AskError {
+    /// Where each pointer of an ask stands in the AuthZEN request, the longest first.
+    const POINTERS: [(&str, &str); 9] = [
         ("/tool_call/tool", "/resource/id"),
         ("/tool_call/action", "/action/name"),
         ("/tool_call/parameters", "/action/properties"),
@@ -342,10 +343,10 @@ fn in_our_words(AskError(error): AskError) -> AskError {
         ("/agent", "/context/countersign"),
         ("", "/context/countersign"),
     ];
-    let place = PLACES
+    let found = POINTERS
         .iter()
-        .find_map(|(ask, ours)| Some((ours, error.pointer.strip_prefix(ask)?)));
-    let pointer = place.map_or_else(String::new, |(ours, rest)| format!("{ours}{rest}"));
+        .find_map(|(ask, authzen)| Some((authzen, error.pointer.strip_prefix(ask)?)));
+    let pointer = found.map_or_else(String::new, |(authzen, rest)| format!("{authzen}{rest}"));
     AskError(ReadError { pointer, ..error })
 }
 
