@@ -175,8 +175,7 @@ pub fn apply(
         books: books.clone(),
         found,
         batch: Batch::default(),
-        now: time.entries,
-        clock: time.clock,
+        time,
         scratch: String::new(),
         changed: BTreeSet::new(),
         kept: HashSet::new(),
@@ -203,10 +202,7 @@ struct Pass<'p> {
     found: Found,
     /// INVARIANT: it has as many decisions as there are in `unsealed` and in `receipts`, in the same order.
     batch: Batch,
-    /// The time of its entries.
-    now: Timestamp,
-    /// What approvals go by.
-    clock: Timestamp,
+    time: BatchTime,
     /// Where headers are written before they are hashed.
     scratch: String,
     changed: BTreeSet<TenantId>,
@@ -330,7 +326,7 @@ impl<'p> Pass<'p> {
                 if !self.is_current(tenant, Some(sighting)) {
                     return Conflict::RunMoved.into();
                 }
-                self.show(tenant, Some(sighting));
+                self.note_sighting(tenant, Some(sighting));
                 self.link(tenant, entry).recorded()
             }
             Intent::Erasure { entry, bodies } => self.erase(tenant, entry, bodies),
@@ -375,7 +371,7 @@ impl<'p> Pass<'p> {
                 .extend(counted.map(|counter| (tenant, counter)));
             self.use_approval(tenant, decision);
         }
-        self.show(tenant, decision.sighting.as_ref());
+        self.note_sighting(tenant, decision.sighting.as_ref());
         let linked = self.link(tenant, &wording.entry);
         let index = self.receipts.push(&linked.head.hash, wording.answer.digest());
         if let Some(named) = request {
@@ -469,7 +465,7 @@ impl<'p> Pass<'p> {
     /// When the next entry of a chain is recorded: never before the last one.
     fn time_of(&self, tenant: TenantId) -> Timestamp {
         let place = self.books.places.get(&tenant);
-        place.map_or(self.now, |place| place.at.max(self.now))
+        place.map_or(self.time.entries, |place| place.at.max(self.time.entries))
     }
 
     /// Whether the run is what it was when this was judged.
@@ -478,7 +474,7 @@ impl<'p> Pass<'p> {
     }
 
     /// Writes down what was shown to a run.
-    fn show(&mut self, tenant: TenantId, sighting: Option<&Sighting>) {
+    fn note_sighting(&mut self, tenant: TenantId, sighting: Option<&Sighting>) {
         let Some(sighting) = sighting else { return };
         let changed = runs::note(&mut self.found.runs, tenant, sighting).into_iter();
         self.batch.runs.extend(changed.map(|run| (tenant, run)));
@@ -492,7 +488,7 @@ impl<'p> Pass<'p> {
         let found = self.found.approvals.get(&(tenant, *id));
         let approval = found.ok_or(ApprovalConflict::Missing)?;
         // INVARIANT: it is the approval as of the head that this batch follows, so it is spent once.
-        let usable = approval.check_use(decision.agent, user.as_ref(), action, self.clock);
+        let usable = approval.check_use(decision.agent, user.as_ref(), action, self.time.clock);
         usable.map_err(|_| ApprovalConflict::Moved)
     }
 
@@ -521,11 +517,11 @@ impl<'p> Pass<'p> {
     /// Lets new periods of budgets begin and reservations end whose time is over: by the time of their chain, which is the same
     /// whichever gateway writes to it.
     fn bring_budgets_to_now(&mut self) {
-        let (books, now) = (&self.books, self.now);
+        let (books, time) = (&self.books, self.time.entries);
         let entries = self
             .found
             .budgets
-            .bring_to(|tenant| books.position(tenant).at.max(now));
+            .bring_to(|tenant| books.position(tenant).at.max(time));
         for (tenant, entry) in entries {
             self.link(tenant, &entry);
         }
@@ -558,7 +554,7 @@ impl<'p> Pass<'p> {
         let approval = self.found.approvals.get(&(tenant, change.id));
         let changed = approval
             .ok_or(ApprovalConflict::Missing)
-            .and_then(|approval| change.apply_to(approval, self.clock));
+            .and_then(|approval| change.apply_to(approval, self.time.clock));
         match changed {
             Ok((after, entry)) => {
                 self.put_approval(tenant, after);
@@ -620,7 +616,7 @@ impl<'p> Pass<'p> {
             .snapshot
             .tenant(tenant)
             .and_then(|tenant| tenant.directory.agents.get(&agent));
-        let Some(Ok(frozen)) = found.map(|agent| agent.freeze(reason, self.now)) else {
+        let Some(Ok(frozen)) = found.map(|agent| agent.freeze(reason, self.time.entries)) else {
             return;
         };
         let mut body = ObjectWriter::new();
@@ -714,7 +710,7 @@ impl<'p> Pass<'p> {
     /// Gives an entry its place in the chain and in the tree.
     fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Linked {
         let place = self.books.places.entry(tenant).or_insert(ChainPosition::GENESIS);
-        let at = self.now.max(place.at);
+        let at = self.time.entries.max(place.at);
         let new = NewEntry {
             tenant: &tenant.to_string(),
             kind: entry.kind.as_str(),
