@@ -21,7 +21,8 @@ const LEASES_MAX: usize = 4;
 pub(crate) const READERS_MAX: usize = 6;
 /// Loads at once: a gateway catches up with a few at a time, with what is everybody's beside them.
 const LOADS_MAX: usize = 4;
-/// Who looks whether it has to waits for none of these.
+/// Looks at revisions at once. They have a connection of their own: finding out whether a directory has to be loaded
+/// must not wait behind loads.
 const LOOKS_MAX: usize = 1;
 /// Sweeps at once: the jobs of a gateway take turns.
 const SWEEPS_MAX: usize = 1;
@@ -107,8 +108,9 @@ pub(crate) fn background_readers(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, READ_TIME_MAX), BACKGROUND_MAX, READ_WAIT_MAX)
 }
 
-/// The connection that the search index is written on for nobody who waits. It belongs to the runtime that writes on it first.
-pub(crate) fn background_leases(base: &PgConnectOptions) -> Arc<Connections> {
+/// The connection that is written on for nobody who waits: the search index, and sweeps. It belongs to the runtime that
+/// writes on it first.
+pub(crate) fn background_writer(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(writer(base), BACKGROUND_MAX, WRITE_WAIT_MAX)
 }
 
@@ -117,13 +119,13 @@ pub(crate) fn loads(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, LOAD_TIME_MAX), LOADS_MAX, LOAD_WAIT_MAX)
 }
 
-/// The connection on which is looked whether any has to be.
+/// The connection for comparing revisions: whether any directory has to be loaded.
 pub(crate) fn looks(base: &PgConnectOptions) -> Arc<Connections> {
     Connections::new(reader(base, LOOK_TIME_MAX), LOOKS_MAX, LOOK_WAIT_MAX)
 }
 
-/// The connection on which is forgotten what nobody asks for again. It is planned anew each time: how many rows are
-/// looked at is known only then, and a plan for any number would read far more of a large table.
+/// The connection on which rows are deleted that nobody asks for any more. A statement is planned anew each time: how
+/// many rows are looked at is known only then, and a plan for any number would read far more of a large table.
 pub(crate) fn sweeps(base: &PgConnectOptions) -> Arc<Connections> {
     let options = writer(base).options([("plan_cache_mode", "force_custom_plan")]);
     Connections::new(options, SWEEPS_MAX, WRITE_WAIT_MAX)

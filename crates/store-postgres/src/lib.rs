@@ -68,14 +68,20 @@ pub struct PostgresStore {
     address: Address,
     /// Which store this is: so that it knows its own announcements from those of others.
     id: Uuid,
+    /// Transactions that hold the turn, and batches that are appended.
     turns: Arc<Connections>,
+    /// Short writes outside of a turn: leases of shared token buckets, blocks of the search index.
     leases: Arc<Connections>,
+    /// Reads for somebody who waits.
     readers: Arc<Connections>,
+    /// Loading directories: long reads.
     loads: Arc<Connections>,
+    /// Comparing revisions and heads, which must not wait behind `loads`.
     looks: Arc<Connections>,
+    /// Deleting what is no longer wanted, some rows at a time.
     sweeps: Arc<Connections>,
     /// What the handle for work that nobody waits for has in place of `leases`, `sweeps` and `readers`.
-    background_leases: Arc<Connections>,
+    background_writer: Arc<Connections>,
     background_readers: Arc<Connections>,
     listener: Arc<Listener>,
     /// How far buckets were looked at that may be full, by whichever handle.
@@ -118,7 +124,7 @@ impl PostgresStore {
             loads: connect::loads(options),
             looks: connect::looks(options),
             sweeps: connect::sweeps(options),
-            background_leases: connect::background_leases(options),
+            background_writer: connect::background_writer(options),
             background_readers: connect::background_readers(options),
             listener: Arc::new(Listener::new(connect::listener(options), id)),
             full_buckets: Arc::default(),
@@ -142,12 +148,12 @@ impl Store for PostgresStore {
             address: self.address.clone(),
             id: self.id,
             turns: Arc::clone(&self.turns),
-            leases: Arc::clone(&self.background_leases),
+            leases: Arc::clone(&self.background_writer),
             readers: Arc::clone(&self.background_readers),
             loads: Arc::clone(&self.loads),
             looks: Arc::clone(&self.looks),
-            sweeps: Arc::clone(&self.background_leases),
-            background_leases: Arc::clone(&self.background_leases),
+            sweeps: Arc::clone(&self.background_writer),
+            background_writer: Arc::clone(&self.background_writer),
             background_readers: Arc::clone(&self.background_readers),
             listener: Arc::clone(&self.listener),
             full_buckets: Arc::clone(&self.full_buckets),
@@ -167,7 +173,7 @@ impl Store for PostgresStore {
         self.loads.close().await;
         self.looks.close().await;
         self.sweeps.close().await;
-        self.background_leases.close().await;
+        self.background_writer.close().await;
         self.background_readers.close().await;
     }
 }
