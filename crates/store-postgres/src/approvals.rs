@@ -1,7 +1,7 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
 use crate::connections::{Connections, Lent, in_time};
-use crate::decode::{BEYOND_IDS, Row, uuid};
+use crate::decode::{BEYOND_IDS, RowLabel, uuid};
 use crate::turn::unread;
 use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
@@ -44,12 +44,12 @@ impl ApprovalColumns {
 }
 
 fn decode(tenant: TenantId, value: &str) -> Result<Approval, StoreError> {
-    let row = Row {
+    let label = RowLabel {
         table: "approvals",
         tenant,
         seq: None,
     };
-    Approval::from_json(value).map_err(|error| row.malformed("approval", error.column()))
+    Approval::from_json(value).map_err(|error| label.malformed("approval", error.column()))
 }
 
 /// Those of these approvals that are there, in a turn.

@@ -1,6 +1,6 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
-use crate::decode::{BEYOND_IDS, Row, uuid};
+use crate::decode::{BEYOND_IDS, RowLabel, uuid};
 use crate::{PostgresStore, balances, bounded, links, reservations};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
@@ -96,12 +96,12 @@ pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Budget)>, Stor
 }
 
 pub(crate) fn budget(tenant: TenantId, value: &str) -> Result<Budget, StoreError> {
-    let row = Row {
+    let label = RowLabel {
         table: "budgets",
         tenant,
         seq: None,
     };
-    Budget::from_json(value).map_err(|error| row.malformed("budget", error.column()))
+    Budget::from_json(value).map_err(|error| label.malformed("budget", error.column()))
 }
 
 /// A tenant.

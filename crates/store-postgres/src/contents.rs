@@ -1,7 +1,7 @@
 //! Bytes that entries name by their digest: written with the entries, read back by whoever wants to know what they meant.
 
 use crate::PostgresStore;
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use canon::Digest;
 use model::TenantId;
 use sqlx::types::Uuid;
@@ -44,13 +44,13 @@ impl PostgresStore {
                 &wanted as &[&[u8]],
             )
         };
-        let row = Row {
+        let label = RowLabel {
             table: "contents",
             tenant,
             seq: None,
         };
         let rows = self.readers.read(query).await?.into_iter();
-        rows.map(|found| Ok((row.digest("digest", &found.digest)?, found.bytes)))
+        rows.map(|found| Ok((label.digest("digest", &found.digest)?, found.bytes)))
             .collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What was counted of quotas: written in the commit of what is counted, read by key.
 
 use crate::connections::in_time;
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use crate::{PostgresStore, bounded, unavailable};
 use async_trait::async_trait;
 use canon::Digest;
@@ -80,16 +80,16 @@ pub(crate) fn question(
 pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Counter)>, StoreError> {
     let found = rows.into_iter().map(|found| {
         let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
-        let row = Row {
+        let label = RowLabel {
             table: "quota_counters",
             tenant,
             seq: None,
         };
         let count = u64::try_from(found.count);
         let counter = Counter {
-            key: row.digest("key", &found.key)?,
+            key: label.digest("key", &found.key)?,
             start: Timestamp::from_millis(found.start),
-            count: count.map_err(|_| row.corrupt("count", "is negative"))?,
+            count: count.map_err(|_| label.corrupt("count", "is negative"))?,
             at: Timestamp::from_millis(found.at),
         };
         Ok((tenant, counter))

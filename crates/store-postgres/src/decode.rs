@@ -11,9 +11,9 @@ use store::StoreError;
 /// Comes behind every id: none of them is all ones.
 pub(crate) const BEYOND_IDS: Uuid = Uuid::max();
 
-/// Which row a value stands in: for the error.
+/// Which row a value came from, to name it in an error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Row {
+pub(crate) struct RowLabel {
     pub(crate) table: &'static str,
     pub(crate) tenant: TenantId,
     /// The `seq` of its entry; none in a table of tenants or nouns.
@@ -25,7 +25,7 @@ pub(crate) const fn uuid(tenant: TenantId) -> Uuid {
     Uuid::from_bytes(*tenant.as_bytes())
 }
 
-impl Row {
+impl RowLabel {
     /// The error for a column of this row.
     pub(crate) fn corrupt(self, column: &str, why: &str) -> StoreError {
         let Self { table, tenant, seq } = self;
@@ -35,8 +35,8 @@ impl Row {
         }
     }
 
-    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote
-    /// what is in it.
+    /// The error for a value that is not what it should be from this byte on. The parser's own message is left out,
+    /// because it could quote the value.
     pub(crate) fn malformed(self, what: &str, at: usize) -> StoreError {
         self.corrupt("value", &format!("is no {what}, at byte {at}"))
     }
@@ -73,7 +73,7 @@ impl Row {
 mod tests {
     use super::*;
 
-    const ROW: Row = Row {
+    const LABEL: RowLabel = RowLabel {
         table: "decisions",
         tenant: TenantId::SYSTEM,
         seq: Some(7),
@@ -82,21 +82,24 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         for code in ReasonCode::ALL {
-            assert_eq!(ROW.reason(code.as_str()).unwrap(), *code);
+            assert_eq!(LABEL.reason(code.as_str()).unwrap(), *code);
         }
-        assert_eq!(ROW.digest("hash", &[4; 32]).unwrap(), Digest::from_bytes([4; 32]));
-        assert_eq!(ROW.name("tool", "github").unwrap().as_str(), "github");
-        assert_eq!(ROW.unsigned("seq", 3).unwrap(), 3);
+        assert_eq!(
+            LABEL.digest("hash", &[4; 32]).unwrap(),
+            Digest::from_bytes([4; 32])
+        );
+        assert_eq!(LABEL.name("tool", "github").unwrap().as_str(), "github");
+        assert_eq!(LABEL.unsigned("seq", 3).unwrap(), 3);
     }
 
     #[test]
     fn what_was_never_written_is_named_with_its_row() {
         let errors = [
-            ROW.digest("hash", &[]).map(drop),
-            ROW.name("tool", "a\u{0}b").map(drop),
-            ROW.reason("because").map(drop),
-            ROW.unsigned("seq", -1).map(drop),
-            ROW.tip(Head::GENESIS, &[0; 32]).map(drop),
+            LABEL.digest("hash", &[]).map(drop),
+            LABEL.name("tool", "a\u{0}b").map(drop),
+            LABEL.reason("because").map(drop),
+            LABEL.unsigned("seq", -1).map(drop),
+            LABEL.tip(Head::GENESIS, &[0; 32]).map(drop),
         ];
         for error in errors {
             let message = error.unwrap_err().to_string();

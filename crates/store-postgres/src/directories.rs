@@ -108,16 +108,16 @@ impl Directories for PostgresStore {
     }
 }
 
-const fn of_tenant(tenant: TenantId) -> decode::Row {
-    decode::Row {
+const fn of_tenant(tenant: TenantId) -> decode::RowLabel {
+    decode::RowLabel {
         table: "tenants",
         tenant,
         seq: None,
     }
 }
 
-const fn of_noun(tenant: TenantId) -> decode::Row {
-    decode::Row {
+const fn of_noun(tenant: TenantId) -> decode::RowLabel {
+    decode::RowLabel {
         table: "directory",
         ..of_tenant(tenant)
     }

@@ -88,7 +88,7 @@ pub(crate) async fn read(readers: &Arc<Connections>, tenant: TenantId) -> Result
 
 impl Columns {
     fn decode(self, tenant: TenantId) -> Result<Ending, StoreError> {
-        let place = decode::Row {
+        let label = decode::RowLabel {
             table: "tenants",
             tenant,
             seq: None,
@@ -98,8 +98,8 @@ impl Columns {
         let answers = [self.stray_decision, self.stray_receipt];
         Ok(Ending {
             head: Head {
-                seq: place.unsigned("head_seq", self.head_seq)?,
-                hash: place.digest("head_hash", &self.head_hash)?,
+                seq: label.unsigned("head_seq", self.head_seq)?,
+                hash: label.digest("head_hash", &self.head_hash)?,
             },
             head_at: Timestamp::from_millis(self.head_at),
             entry_at: self.entry_at.map(Timestamp::from_millis),

@@ -1,6 +1,6 @@
 //! Erasing bodies: the one way in which a row of the ledger changes, and what goes with it. It is part of a commit.
 
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use model::TenantId;
 use sqlx::PgConnection;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
@@ -182,12 +182,12 @@ pub(crate) fn question(
 /// What was found.
 pub(crate) fn decode(found: Vec<Gone>) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let found = found.into_iter().map(|gone| {
-        let row = Row {
+        let label = RowLabel {
             table: "audit_events",
             tenant: TenantId::from_bytes(gone.tenant_id.into_bytes()),
             seq: Some(gone.seq),
         };
-        Ok((row.tenant, row.unsigned("seq", gone.seq)?))
+        Ok((label.tenant, label.unsigned("seq", gone.seq)?))
     });
     found.collect()
 }

@@ -2,7 +2,7 @@
 //! are forgotten.
 
 use crate::connections::in_time;
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use crate::{PostgresStore, unavailable};
 use model::{RunLink, TenantId, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
@@ -130,14 +130,14 @@ pub(crate) fn list(
 pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
     let found = rows.into_iter().map(|found| {
         let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
-        let row = Row {
+        let label = RowLabel {
             table: "run_links",
             tenant,
             seq: None,
         };
         let link = RunLink {
-            run_id: row.name("run_id", &found.run_id)?,
-            parent: row.name("parent", &found.parent)?,
+            run_id: label.name("run_id", &found.run_id)?,
+            parent: label.name("parent", &found.parent)?,
         };
         Ok((tenant, link))
     });
@@ -214,7 +214,7 @@ pub(crate) fn list_replies(
 pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, StoreError> {
     let found = rows.into_iter().map(|found| {
         let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
-        let row = Row {
+        let label = RowLabel {
             table: "replies",
             tenant,
             seq: None,
@@ -223,9 +223,9 @@ pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, Sto
             key: ReplyKey {
                 tenant,
                 caller: found.caller.into_bytes(),
-                key: row.name("key", &found.key)?,
+                key: label.name("key", &found.key)?,
             },
-            request: row.digest("request", &found.request)?,
+            request: label.digest("request", &found.request)?,
             bytes: found.bytes.into(),
             at: Timestamp::from_millis(found.at),
         })

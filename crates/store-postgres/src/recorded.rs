@@ -1,7 +1,7 @@
 //! Reading entries with what stands at their places, in one statement: what a verifier compares.
 
 use crate::connections::Connections;
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use crate::records::{DecisionColumns, erased, from};
 use model::{TenantId, Timestamp};
 use sqlx::types::Uuid;
@@ -94,7 +94,7 @@ impl Columns {
     }
 
     fn decode(self, tenant: TenantId) -> Result<Recorded, StoreError> {
-        let place = Row {
+        let label = RowLabel {
             table: "audit_events",
             tenant,
             seq: Some(self.seq),
@@ -118,14 +118,14 @@ impl Columns {
         };
         Ok(Recorded {
             entry: StoredEntry {
-                seq: place.unsigned("seq", self.seq)?,
+                seq: label.unsigned("seq", self.seq)?,
                 kind: self.kind,
                 at: Timestamp::from_millis(self.at),
-                prev: place.digest("prev", &self.prev)?,
-                hash: place.digest("hash", &self.hash)?,
+                prev: label.digest("prev", &self.prev)?,
+                hash: label.digest("hash", &self.hash)?,
                 body: self.body,
                 nodes: self.nodes,
-                erased: erased(place, self.erased_body, self.erased_by)?,
+                erased: erased(label, self.erased_body, self.erased_by)?,
             },
             decision: decision.map(|columns| columns.decode(tenant)).transpose()?,
             receipt: self.bytes,

@@ -4,7 +4,7 @@
 //! same, but a planner whose statistics do not know the tenant yet takes it for one row, and then reads all of its
 //! ledger for each decision.
 
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use crate::requests::Answered;
 use crate::{PostgresStore, bounded, ending, recorded, runs, search};
 use async_trait::async_trait;
@@ -39,22 +39,22 @@ impl DecisionColumns {
     }
 
     pub(crate) fn decode(self, tenant: TenantId) -> Result<StoredDecision, StoreError> {
-        let row = Row {
+        let label = RowLabel {
             table: "decisions",
             tenant,
             seq: Some(self.seq),
         };
         Ok(StoredDecision {
-            seq: row.unsigned("seq", self.seq)?,
+            seq: label.unsigned("seq", self.seq)?,
             id: DecisionId::from_bytes(self.id.into_bytes()),
             at: Timestamp::from_millis(self.at),
             agent: AgentId::from_bytes(self.agent.into_bytes()),
-            tool: row.name("tool", &self.tool)?,
-            action: row.name("action", &self.action)?,
-            reason: row.reason(&self.reason)?,
-            run_id: self.run_id.map(|text| row.name("run_id", &text)).transpose()?,
-            ask: self.ask.map(|bytes| row.digest("ask", &bytes)).transpose()?,
-            hash: row.digest("hash", &self.hash)?,
+            tool: label.name("tool", &self.tool)?,
+            action: label.name("action", &self.action)?,
+            reason: label.reason(&self.reason)?,
+            run_id: self.run_id.map(|text| label.name("run_id", &text)).transpose()?,
+            ask: self.ask.map(|bytes| label.digest("ask", &bytes)).transpose()?,
+            hash: label.digest("hash", &self.hash)?,
             body: self.body,
         })
     }
@@ -66,15 +66,19 @@ pub(crate) fn from(seq: u64) -> i64 {
 }
 
 /// What is left of a body that was erased.
-pub(crate) fn erased(row: Row, body: Option<Vec<u8>>, by: Option<i64>) -> Result<Option<Erased>, StoreError> {
+pub(crate) fn erased(
+    label: RowLabel,
+    body: Option<Vec<u8>>,
+    by: Option<i64>,
+) -> Result<Option<Erased>, StoreError> {
     match (body, by) {
         (None, None) => Ok(None),
         (Some(body), Some(by)) => Ok(Some(Erased {
-            body: row.digest("erased_body", &body)?,
-            by: row.unsigned("erased_by", by)?,
+            body: label.digest("erased_body", &body)?,
+            by: label.unsigned("erased_by", by)?,
         })),
-        (None, Some(_)) => Err(row.corrupt("erased_by", "is there without `erased_body`")),
-        (Some(_), None) => Err(row.corrupt("erased_body", "is there without `erased_by`")),
+        (None, Some(_)) => Err(label.corrupt("erased_by", "is there without `erased_body`")),
+        (Some(_), None) => Err(label.corrupt("erased_body", "is there without `erased_by`")),
     }
 }
 
@@ -198,14 +202,14 @@ impl PostgresStore {
         let Some(row) = self.readers.read(query).await?.pop() else {
             return Ok(Head::GENESIS);
         };
-        let place = Row {
+        let label = RowLabel {
             table: "tenants",
             tenant,
             seq: None,
         };
         Ok(Head {
-            seq: place.unsigned("head_seq", row.head_seq)?,
-            hash: place.digest("head_hash", &row.head_hash)?,
+            seq: label.unsigned("head_seq", row.head_seq)?,
+            hash: label.digest("head_hash", &row.head_hash)?,
         })
     }
 
@@ -223,12 +227,12 @@ impl PostgresStore {
         };
         let rows = self.readers.read(query).await?;
         let decoded = rows.into_iter().map(|row| {
-            let place = Row {
+            let label = RowLabel {
                 table: "audit_events",
                 tenant,
                 seq: Some(row.seq),
             };
-            Ok((place.unsigned("seq", row.seq)?, row.nodes))
+            Ok((label.unsigned("seq", row.seq)?, row.nodes))
         });
         decoded.collect()
     }
@@ -245,16 +249,16 @@ impl PostgresStore {
         let Some(row) = self.readers.read(query).await?.pop() else {
             return Ok(Tip::GENESIS);
         };
-        let place = Row {
+        let label = RowLabel {
             table: "tenants",
             tenant,
             seq: None,
         };
         let head = Head {
-            seq: place.unsigned("head_seq", row.head_seq)?,
-            hash: place.digest("head_hash", &row.head_hash)?,
+            seq: label.unsigned("head_seq", row.head_seq)?,
+            hash: label.digest("head_hash", &row.head_hash)?,
         };
-        place.tip(head, &row.edge)
+        label.tip(head, &row.edge)
     }
 
     async fn read_heads_at(&self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, Head)>, StoreError> {
@@ -276,14 +280,14 @@ impl PostgresStore {
         let rows = self.looks.read(query).await?;
         let decoded = rows.into_iter().map(|row| {
             let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
-            let place = Row {
+            let label = RowLabel {
                 table: "audit_events",
                 tenant,
                 seq: Some(row.seq),
             };
             let head = Head {
-                seq: place.unsigned("seq", row.seq)?,
-                hash: place.digest("hash", &row.hash)?,
+                seq: label.unsigned("seq", row.seq)?,
+                hash: label.digest("hash", &row.hash)?,
             };
             Ok((tenant, head))
         });
@@ -312,20 +316,20 @@ impl PostgresStore {
         let mut room = Room::default();
         let rows = self.readers.read_in_room(query, &mut room, |row| row.body.len());
         let decoded = rows.await?.into_iter().map(|row| {
-            let place = Row {
+            let label = RowLabel {
                 table: "audit_events",
                 tenant,
                 seq: Some(row.seq),
             };
             Ok(StoredEntry {
-                seq: place.unsigned("seq", row.seq)?,
+                seq: label.unsigned("seq", row.seq)?,
                 kind: row.kind,
                 at: Timestamp::from_millis(row.at),
-                prev: place.digest("prev", &row.prev)?,
-                hash: place.digest("hash", &row.hash)?,
+                prev: label.digest("prev", &row.prev)?,
+                hash: label.digest("hash", &row.hash)?,
                 body: row.body,
                 nodes: row.nodes,
-                erased: erased(place, row.erased_body, row.erased_by)?,
+                erased: erased(label, row.erased_body, row.erased_by)?,
             })
         });
         decoded.collect()
@@ -413,12 +417,12 @@ impl PostgresStore {
         };
         let rows = self.readers.read(query).await?;
         let seq = |seq| {
-            let row = Row {
+            let label = RowLabel {
                 table: "outcomes",
                 tenant,
                 seq: Some(seq),
             };
-            row.unsigned("seq", seq)
+            label.unsigned("seq", seq)
         };
         rows.into_iter().map(|row| seq(row.seq)).collect()
     }

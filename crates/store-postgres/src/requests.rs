@@ -1,6 +1,6 @@
 //! Which requests were answered, and how: looked up by their keys, in a turn or beside it.
 
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use model::{AgentId, TenantId};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
@@ -67,19 +67,19 @@ impl Answered {
     /// What was found.
     pub(crate) fn decode(found: Vec<Self>) -> Result<Vec<FoundRequest>, StoreError> {
         let found = found.into_iter().map(|found| {
-            let row = Row {
+            let label = RowLabel {
                 table: "requests",
                 tenant: TenantId::from_bytes(found.tenant_id.into_bytes()),
                 seq: Some(found.seq),
             };
             Ok(FoundRequest {
                 key: RequestKey {
-                    tenant: row.tenant,
+                    tenant: label.tenant,
                     agent: AgentId::from_bytes(found.agent.into_bytes()),
-                    request_id: row.name("request_id", &found.request_id)?,
+                    request_id: label.name("request_id", &found.request_id)?,
                 },
-                ask: row.digest("ask", &found.ask.unwrap_or_default())?,
-                reason: row.reason(&found.reason)?,
+                ask: label.digest("ask", &found.ask.unwrap_or_default())?,
+                reason: label.reason(&found.reason)?,
                 receipt: found.bytes.into(),
             })
         });

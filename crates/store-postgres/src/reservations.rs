@@ -1,7 +1,7 @@
 //! Reservations: written in the commit of the entry that moves them, read by id, in lists, and by what should have ended.
 
 use crate::connections::Connections;
-use crate::decode::{BEYOND_IDS, Row, uuid};
+use crate::decode::{BEYOND_IDS, RowLabel, uuid};
 use crate::{PostgresStore, bounded};
 use model::{AgentId, Reservation, ReservationId, ReservationStatus, TenantId, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
@@ -89,12 +89,12 @@ pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, Reservation)>,
 }
 
 pub(crate) fn reservation(tenant: TenantId, value: &str) -> Result<Reservation, StoreError> {
-    let row = Row {
+    let label = RowLabel {
         table: "reservations",
         tenant,
         seq: None,
     };
-    Reservation::from_json(value).map_err(|error| row.malformed("reservation", error.column()))
+    Reservation::from_json(value).map_err(|error| label.malformed("reservation", error.column()))
 }
 
 /// What is read of a tenant.

@@ -1,6 +1,6 @@
 //! What runs have seen: written in the commit of the entry that tells of it, read by the name of the run.
 
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use model::{Name, RunTaint, TenantId, Trust};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
@@ -99,16 +99,16 @@ pub(crate) fn list(
 pub(crate) fn decode(rows: Vec<Columns>) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
     let found = rows.into_iter().map(|found| {
         let tenant = TenantId::from_bytes(found.tenant_id.into_bytes());
-        let row = Row {
+        let label = RowLabel {
             table: "runs",
             tenant,
             seq: None,
         };
         let worst = Trust::from_word(&found.worst);
         let run = RunTaint {
-            run_id: row.name("run_id", &found.run_id)?,
-            root: row.name("root", &found.root)?,
-            worst: worst.ok_or_else(|| row.corrupt("worst", "is no level of trust"))?,
+            run_id: label.name("run_id", &found.run_id)?,
+            root: label.name("root", &found.root)?,
+            worst: worst.ok_or_else(|| label.corrupt("worst", "is no level of trust"))?,
         };
         Ok((tenant, run))
     });

@@ -7,7 +7,7 @@
 use crate::append::{Append, Appended};
 use crate::commit::Work;
 use crate::connections::{Lent, broken_off, in_time};
-use crate::decode::{Row, uuid};
+use crate::decode::{RowLabel, uuid};
 use crate::requests::Answered;
 use crate::{PostgresStore, approvals, budgets, counters, erasures, links, reservations, runs, unavailable};
 use async_trait::async_trait;
@@ -98,19 +98,19 @@ fn place(row: &PgRow) -> Result<(TenantId, ChainPosition), StoreError> {
     let tenant = TenantId::from_bytes(tenant.into_bytes());
     let hash: Vec<u8> = row.try_get(2).map_err(unavailable)?;
     let edge: Vec<u8> = row.try_get(5).map_err(unavailable)?;
-    let row = Row {
+    let label = RowLabel {
         table: "tenants",
         tenant,
         seq: None,
     };
     let head = Head {
-        seq: row.unsigned("head_seq", number(1)?)?,
-        hash: row.digest("head_hash", &hash)?,
+        seq: label.unsigned("head_seq", number(1)?)?,
+        hash: label.digest("head_hash", &hash)?,
     };
     let place = ChainPosition {
-        tip: row.tip(head, &edge)?,
+        tip: label.tip(head, &edge)?,
         at: Timestamp::from_millis(number(3)?),
-        revision: row.unsigned("revision", number(4)?)?,
+        revision: label.unsigned("revision", number(4)?)?,
     };
     Ok((tenant, place))
 }

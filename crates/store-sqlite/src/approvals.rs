@@ -1,7 +1,7 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::{BEYOND_IDS, Place};
+use crate::decode::{BEYOND_IDS, RowLabel};
 use crate::journal::{ids_json, tenants_json};
 use crate::{SqliteStore, bounded, in_room, unavailable};
 use async_trait::async_trait;
@@ -37,11 +37,11 @@ pub(crate) fn write(
 
 /// The approval in a row. `tenant_no` says which row, should it not be one.
 fn decode(tenant_no: i64, value: &str) -> Result<Approval, StoreError> {
-    let place = Place {
+    let label = RowLabel {
         table: "approvals",
         row: tenant_no,
     };
-    Approval::from_json(value).map_err(|error| place.malformed("approval", error.column()))
+    Approval::from_json(value).map_err(|error| label.malformed("approval", error.column()))
 }
 
 /// Those of these approvals that are there.
@@ -71,11 +71,11 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
         Ok((tenant, decode(row.tenant_no, &row.value)?))
     });
     found.collect()
@@ -134,11 +134,11 @@ async fn end_of_stretch(
     .await
     .map_err(unavailable)?;
     let id = row.map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "approvals",
             row: row.tenant_no,
         };
-        place.id("id", row.id).map(ApprovalId::from_bytes)
+        label.id("id", row.id).map(ApprovalId::from_bytes)
     });
     id.transpose()
 }
@@ -284,12 +284,12 @@ impl Approvals for SqliteStore {
             .await
             .map_err(unavailable)?;
             let overdue = rows.into_iter().map(|row| {
-                let place = Place {
+                let label = RowLabel {
                     table: "approvals",
                     row: row.tenant_no,
                 };
-                let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-                Ok((tenant, ApprovalId::from_bytes(place.id("id", row.id)?)))
+                let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
+                Ok((tenant, ApprovalId::from_bytes(label.id("id", row.id)?)))
             });
             overdue.collect()
         };

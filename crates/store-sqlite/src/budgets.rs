@@ -1,7 +1,7 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::{BEYOND_IDS, Place};
+use crate::decode::{BEYOND_IDS, RowLabel};
 use crate::journal::{hex, runs_json, tenants_json};
 use crate::reservations;
 use crate::{SqliteStore, balances, bounded, links, unavailable};
@@ -68,11 +68,11 @@ fn put(
 }
 
 pub(crate) fn decode(tenant_no: i64, value: &str) -> Result<Budget, StoreError> {
-    let place = Place {
+    let label = RowLabel {
         table: "budgets",
         row: tenant_no,
     };
-    Budget::from_json(value).map_err(|error| place.malformed("budget", error.column()))
+    Budget::from_json(value).map_err(|error| label.malformed("budget", error.column()))
 }
 
 /// Those of these budgets that are there, each once.
@@ -121,11 +121,11 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
         Ok((tenant, decode(row.tenant_no, &row.value)?))
     });
     found.collect()
@@ -153,12 +153,12 @@ pub(crate) async fn have(
     .fetch_all(executor)
     .await
     .map_err(unavailable)?;
-    let place = Place {
+    let label = RowLabel {
         table: "tenants",
         row: 0,
     };
     let found = rows.into_iter();
-    let found = found.map(|row| Ok(TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?)));
+    let found = found.map(|row| Ok(TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?)));
     found.collect()
 }
 
@@ -249,12 +249,12 @@ async fn places(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "budgets",
             row: row.tenant_no,
         };
         Ok(BudgetPlace {
-            id: BudgetId::from_bytes(place.id("id", row.id)?),
+            id: BudgetId::from_bytes(label.id("id", row.id)?),
             scope: row.scope,
             unit: row.unit,
             is_open: row.is_open == 1,

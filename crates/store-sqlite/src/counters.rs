@@ -1,7 +1,7 @@
 //! What was counted of quotas: written in the commit of what is counted, read by key.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::journal::hex;
 use crate::writer::Writer;
 use crate::{SqliteStore, bounded, unavailable};
@@ -73,25 +73,29 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = place(row.tenant_no);
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-        Ok((tenant, counter(place, row.key, (row.start, row.count, row.at))?))
+        let label = label(row.tenant_no);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
+        Ok((tenant, counter(label, row.key, (row.start, row.count, row.at))?))
     });
     found.collect()
 }
 
-const fn place(row: i64) -> Place {
-    Place {
+const fn label(row: i64) -> RowLabel {
+    RowLabel {
         table: "quota_counters",
         row,
     }
 }
 
-fn counter(place: Place, key: Vec<u8>, (start, count, at): (i64, i64, i64)) -> Result<Counter, StoreError> {
+fn counter(
+    label: RowLabel,
+    key: Vec<u8>,
+    (start, count, at): (i64, i64, i64),
+) -> Result<Counter, StoreError> {
     Ok(Counter {
-        key: place.digest("key", key)?,
+        key: label.digest("key", key)?,
         start: Timestamp::from_millis(start),
-        count: u64::try_from(count).map_err(|_| place.corrupt("count", "is negative"))?,
+        count: u64::try_from(count).map_err(|_| label.corrupt("count", "is negative"))?,
         at: Timestamp::from_millis(at),
     })
 }
@@ -178,7 +182,7 @@ impl SqliteStore {
         .map_err(unavailable)?;
         let found = rows
             .into_iter()
-            .map(|row| counter(place(row.tenant_no), row.key, (row.start, row.count, row.at)));
+            .map(|row| counter(label(row.tenant_no), row.key, (row.start, row.count, row.at)));
         found.collect()
     }
 }

@@ -10,15 +10,15 @@ use store::StoreError;
 /// Comes behind every id: none of them is all ones.
 pub(crate) const BEYOND_IDS: [u8; 16] = [0xff; 16];
 
-/// Which row a value stands in: for the error.
+/// Which row a value came from, to name it in an error.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct RowLabel {
     pub(crate) table: &'static str,
     /// The number of the entry or of the tenant.
     pub(crate) row: i64,
 }
 
-impl Place {
+impl RowLabel {
     /// The error for a column of this row.
     pub(crate) fn corrupt(self, column: &str, why: &str) -> StoreError {
         StoreError::Corrupt {
@@ -26,8 +26,8 @@ impl Place {
         }
     }
 
-    /// The error for a value that is not what it should be from this byte on. In the words of the parser it could quote
-    /// what is in it.
+    /// The error for a value that is not what it should be from this byte on. The parser's own message is left out,
+    /// because it could quote the value.
     pub(crate) fn malformed(self, what: &str, at: usize) -> StoreError {
         self.corrupt("value", &format!("is no {what}, at byte {at}"))
     }
@@ -70,7 +70,7 @@ impl Place {
 mod tests {
     use super::*;
 
-    const PLACE: Place = Place {
+    const LABEL: RowLabel = RowLabel {
         table: "decisions",
         row: 7,
     };
@@ -78,25 +78,25 @@ mod tests {
     #[test]
     fn what_was_written_is_read_again() {
         for code in ReasonCode::ALL {
-            assert_eq!(PLACE.reason(code.as_str()).unwrap(), *code);
+            assert_eq!(LABEL.reason(code.as_str()).unwrap(), *code);
         }
-        assert_eq!(PLACE.id("id", vec![3; 16]).unwrap(), [3; 16]);
+        assert_eq!(LABEL.id("id", vec![3; 16]).unwrap(), [3; 16]);
         assert_eq!(
-            PLACE.digest("hash", vec![4; 32]).unwrap(),
+            LABEL.digest("hash", vec![4; 32]).unwrap(),
             Digest::from_bytes([4; 32])
         );
-        assert_eq!(PLACE.name("tool", "github").unwrap().as_str(), "github");
+        assert_eq!(LABEL.name("tool", "github").unwrap().as_str(), "github");
     }
 
     #[test]
     fn what_was_never_written_is_named_with_its_row() {
         let errors = [
-            PLACE.id("id", vec![0; 15]).map(drop),
-            PLACE.digest("hash", vec![]).map(drop),
-            PLACE.name("tool", "a\u{0}b").map(drop),
-            PLACE.reason("because").map(drop),
-            PLACE.unsigned("revision", -1).map(drop),
-            PLACE.tip(Head::GENESIS, &[0; 32]).map(drop),
+            LABEL.id("id", vec![0; 15]).map(drop),
+            LABEL.digest("hash", vec![]).map(drop),
+            LABEL.name("tool", "a\u{0}b").map(drop),
+            LABEL.reason("because").map(drop),
+            LABEL.unsigned("revision", -1).map(drop),
+            LABEL.tip(Head::GENESIS, &[0; 32]).map(drop),
         ];
         for error in errors {
             let message = error.unwrap_err().to_string();

@@ -1,6 +1,6 @@
 //! Loading everything that the snapshot is made from.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::journal::tenants_json;
 use crate::{SqliteStore, unavailable};
 use async_trait::async_trait;
@@ -73,9 +73,9 @@ impl Directories for SqliteStore {
             .await
             .map_err(unavailable)?;
         let revision = |tenant_no, id, revision| {
-            let place = place(tenant_no);
-            let id = TenantId::from_bytes(place.id("tenant_id", id)?);
-            Ok((id, place.unsigned("revision", revision)?))
+            let label = label(tenant_no);
+            let id = TenantId::from_bytes(label.id("tenant_id", id)?);
+            Ok((id, label.unsigned("revision", revision)?))
         };
         rows.into_iter()
             .map(|row| revision(row.tenant_no, row.tenant_id, row.revision))
@@ -96,25 +96,25 @@ impl Directories for SqliteStore {
     }
 }
 
-fn place(tenant_no: i64) -> Place {
-    Place {
+fn label(tenant_no: i64) -> RowLabel {
+    RowLabel {
         table: "tenants",
         row: tenant_no,
     }
 }
 
 fn tenant(row: &Row) -> Result<StoredTenant, StoreError> {
-    let place = place(row.tenant_no);
+    let label = label(row.tenant_no);
     let head = Head {
-        seq: place.unsigned("head_seq", row.head_seq)?,
-        hash: place.digest("head_hash", row.head_hash.clone())?,
+        seq: label.unsigned("head_seq", row.head_seq)?,
+        hash: label.digest("head_hash", row.head_hash.clone())?,
     };
     Ok(StoredTenant {
-        tenant: TenantId::from_bytes(place.id("tenant_id", row.tenant_id.clone())?),
+        tenant: TenantId::from_bytes(label.id("tenant_id", row.tenant_id.clone())?),
         place: store::ChainPosition {
-            tip: place.tip(head, &row.edge)?,
+            tip: label.tip(head, &row.edge)?,
             at: Timestamp::from_millis(row.head_at),
-            revision: place.unsigned("revision", row.revision)?,
+            revision: label.unsigned("revision", row.revision)?,
         },
         nouns: Vec::new(),
     })
@@ -124,13 +124,13 @@ fn noun(row: Row) -> Result<Option<Noun>, StoreError> {
     let (Some(kind), Some(value)) = (row.kind, row.value) else {
         return Ok(None);
     };
-    let place = Place {
+    let label = RowLabel {
         table: "directory",
         row: row.tenant_no,
     };
     let kind = NounKind::from_word(&kind)
-        .ok_or_else(|| place.corrupt("kind", "is no kind of noun that this program knows"))?;
+        .ok_or_else(|| label.corrupt("kind", "is no kind of noun that this program knows"))?;
     let noun =
-        Noun::from_json(kind, &value).map_err(|error| place.malformed(kind.as_str(), error.column()))?;
+        Noun::from_json(kind, &value).map_err(|error| label.malformed(kind.as_str(), error.column()))?;
     Ok(Some(noun))
 }

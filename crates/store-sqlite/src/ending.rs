@@ -3,7 +3,7 @@
 //!
 //! Each look-up finds at most one row, by the number that its table is clustered by.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::{entry, unavailable};
 use ledger::Head;
 use model::{TenantId, Timestamp};
@@ -82,15 +82,15 @@ struct Row {
 
 impl Row {
     fn decode(self) -> Result<Ending, StoreError> {
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: self.tenant_no,
         };
         let answers = [self.stray_decision, self.stray_receipt];
         Ok(Ending {
             head: Head {
-                seq: place.unsigned("head_seq", self.head_seq)?,
-                hash: place.digest("head_hash", self.head_hash)?,
+                seq: label.unsigned("head_seq", self.head_seq)?,
+                hash: label.digest("head_hash", self.head_hash)?,
             },
             head_at: Timestamp::from_millis(self.head_at),
             entry_at: self.entry_at.map(Timestamp::from_millis),

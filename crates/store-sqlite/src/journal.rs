@@ -1,6 +1,6 @@
 //! Writing, and finding again what a batch may have to repeat.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::packed::{self, RowValues};
 use crate::requests::RequestDigest;
 use crate::writer::Writer;
@@ -253,21 +253,21 @@ async fn find_answer(
     let Some(row) = row else {
         return Ok(None);
     };
-    let place = Place {
+    let label = RowLabel {
         table: "decisions",
         row: entry,
     };
     let values = RowValues {
         tenant: key.tenant,
         at: Timestamp::from_millis(row.at),
-        prev: place.digest("prev", row.prev)?,
-        hash: place.digest("hash", row.hash)?,
+        prev: label.digest("prev", row.prev)?,
+        hash: label.digest("hash", row.hash)?,
     };
     let body = packed::body(row.body, row.packed.as_deref());
     Ok(Some(FoundRequest {
         key: key.clone(),
-        ask: place.digest("ask", row.ask.unwrap_or_default())?,
-        reason: place.reason(&row.reason)?,
+        ask: label.digest("ask", row.ask.unwrap_or_default())?,
+        reason: label.reason(&row.reason)?,
         receipt: packed::answer(row.bytes, &body, &values).into(),
     }))
 }
@@ -294,11 +294,11 @@ async fn find_some_outcomes(
     .await
     .map_err(unavailable)?;
     for row in rows {
-        let place = Place {
+        let label = RowLabel {
             table: "outcomes",
             row: row.entry,
         };
-        found.push(DecisionId::from_bytes(place.id("decision", row.decision)?));
+        found.push(DecisionId::from_bytes(label.id("decision", row.decision)?));
     }
     Ok(())
 }
@@ -325,11 +325,11 @@ async fn find_some_erased(
     .await
     .map_err(unavailable)?;
     for row in rows {
-        let place = Place {
+        let label = RowLabel {
             table: "audit_events",
             row: row.entry,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
         found.push((tenant, entry::seq(row.entry)));
     }
     Ok(())

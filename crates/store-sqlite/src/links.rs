@@ -2,7 +2,7 @@
 //! are forgotten.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::journal::hex;
 use crate::unavailable;
 use crate::writer::Writer;
@@ -91,14 +91,14 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "run_links",
             row: row.tenant_no,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
         let link = RunLink {
-            run_id: place.name("run_id", &row.run_id)?,
-            parent: place.name("parent", &row.parent)?,
+            run_id: label.name("run_id", &row.run_id)?,
+            parent: label.name("parent", &row.parent)?,
         };
         Ok((tenant, link))
     });
@@ -134,16 +134,16 @@ pub(crate) async fn find_replies(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "replies",
             row: row.tenant_no,
         };
         let key = usize::try_from(row.place).ok().and_then(|at| keys.get(at));
         Ok(ReplyRow {
             key: key
-                .ok_or_else(|| place.corrupt("key", "was not asked for"))?
+                .ok_or_else(|| label.corrupt("key", "was not asked for"))?
                 .clone(),
-            request: place.digest("request", row.request)?,
+            request: label.digest("request", row.request)?,
             bytes: row.bytes.into(),
             at: Timestamp::from_millis(row.at),
         })
@@ -180,13 +180,13 @@ pub(crate) async fn list(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "run_links",
             row: row.tenant_no,
         };
         Ok(RunLink {
-            run_id: place.name("run_id", &row.run_id)?,
-            parent: place.name("parent", &row.parent)?,
+            run_id: label.name("run_id", &row.run_id)?,
+            parent: label.name("parent", &row.parent)?,
         })
     });
     found.collect()
@@ -228,17 +228,17 @@ pub(crate) async fn list_replies(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "replies",
             row: row.tenant_no,
         };
         Ok(ReplyRow {
             key: ReplyKey {
                 tenant,
-                caller: place.id("caller", row.caller)?,
-                key: place.name("key", &row.key)?,
+                caller: label.id("caller", row.caller)?,
+                key: label.name("key", &row.key)?,
             },
-            request: place.digest("request", row.request)?,
+            request: label.digest("request", row.request)?,
             bytes: row.bytes.into(),
             at: Timestamp::from_millis(row.at),
         })

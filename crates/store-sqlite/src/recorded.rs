@@ -2,7 +2,7 @@
 //!
 //! All three tables are clustered by the entry, so each row is found where the one before it was.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::packed::{self, RowValues};
 use crate::records::{DecisionColumns, body, erased};
 use crate::{entry, in_room, weighed};
@@ -85,17 +85,17 @@ pub(crate) async fn read(
 
 impl Columns {
     fn decode(self, tenant: TenantId) -> Result<Recorded, StoreError> {
-        let place = Place {
+        let label = RowLabel {
             table: "audit_events",
             row: self.entry,
         };
         let values = RowValues {
             tenant,
             at: Timestamp::from_millis(self.at),
-            prev: place.digest("prev", self.prev)?,
-            hash: place.digest("hash", self.hash.clone())?,
+            prev: label.digest("prev", self.prev)?,
+            hash: label.digest("hash", self.hash.clone())?,
         };
-        let body = body(place, self.body, self.packed.as_deref())?;
+        let body = body(label, self.body, self.packed.as_deref())?;
         let receipt = self.bytes.map(|bytes| packed::answer(bytes, &body, &values));
         let decision = match (self.id, self.agent, self.tool, self.action, self.reason) {
             (Some(id), Some(agent), Some(tool), Some(action), Some(reason)) => Some(DecisionColumns {
@@ -124,7 +124,7 @@ impl Columns {
                 hash: values.hash,
                 body,
                 nodes: self.nodes,
-                erased: erased(place, self.erased_body, self.erased_by)?,
+                erased: erased(label, self.erased_body, self.erased_by)?,
             },
             decision: decision.map(DecisionColumns::decode).transpose()?,
             receipt,

@@ -1,6 +1,6 @@
 //! Reading back what was recorded: entries, decisions, receipts.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::packed::{self, RowValues};
 use crate::{
     SqliteStore, bounded, ending, entry, in_room, journal, recorded, runs, search, unavailable, weighed,
@@ -32,22 +32,22 @@ pub(crate) struct DecisionColumns {
 
 impl DecisionColumns {
     pub(crate) fn decode(self) -> Result<StoredDecision, StoreError> {
-        let place = Place {
+        let label = RowLabel {
             table: "decisions",
             row: self.entry,
         };
-        let run_id = self.run_id.map(|text| place.name("run_id", &text)).transpose()?;
+        let run_id = self.run_id.map(|text| label.name("run_id", &text)).transpose()?;
         Ok(StoredDecision {
             seq: entry::seq(self.entry),
-            id: DecisionId::from_bytes(place.id("id", self.id)?),
+            id: DecisionId::from_bytes(label.id("id", self.id)?),
             at: Timestamp::from_millis(self.at),
-            agent: AgentId::from_bytes(place.id("agent", self.agent)?),
-            tool: place.name("tool", &self.tool)?,
-            action: place.name("action", &self.action)?,
-            reason: place.reason(&self.reason)?,
+            agent: AgentId::from_bytes(label.id("agent", self.agent)?),
+            tool: label.name("tool", &self.tool)?,
+            action: label.name("action", &self.action)?,
+            reason: label.reason(&self.reason)?,
             run_id,
-            ask: self.ask.map(|bytes| place.digest("ask", bytes)).transpose()?,
-            hash: place.digest("hash", self.hash)?,
+            ask: self.ask.map(|bytes| label.digest("ask", bytes)).transpose()?,
+            hash: label.digest("hash", self.hash)?,
             body: packed::body(self.body, self.packed.as_deref()),
         })
     }
@@ -55,25 +55,25 @@ impl DecisionColumns {
 
 /// What is left of a body that was erased.
 pub(crate) fn erased(
-    place: Place,
+    label: RowLabel,
     body: Option<Vec<u8>>,
     by: Option<i64>,
 ) -> Result<Option<Erased>, StoreError> {
     match (body, by) {
         (None, None) => Ok(None),
         (Some(body), Some(by)) => Ok(Some(Erased {
-            body: place.digest("erased_body", body)?,
-            by: place.unsigned("erased_by", by)?,
+            body: label.digest("erased_body", body)?,
+            by: label.unsigned("erased_by", by)?,
         })),
-        (None, Some(_)) => Err(place.corrupt("erased_by", "is there without `erased_body`")),
-        (Some(_), None) => Err(place.corrupt("erased_body", "is there without `erased_by`")),
+        (None, Some(_)) => Err(label.corrupt("erased_by", "is there without `erased_body`")),
+        (Some(_), None) => Err(label.corrupt("erased_body", "is there without `erased_by`")),
     }
 }
 
 /// The body of an entry, from the two columns of which one has it.
-pub(crate) fn body(place: Place, text: String, packed: Option<&[u8]>) -> Result<String, StoreError> {
+pub(crate) fn body(label: RowLabel, text: String, packed: Option<&[u8]>) -> Result<String, StoreError> {
     if packed.is_some() && !text.is_empty() {
-        return Err(place.corrupt("body", "is there beside `packed`"));
+        return Err(label.corrupt("body", "is there beside `packed`"));
     }
     Ok(packed::body(text, packed))
 }
@@ -208,13 +208,13 @@ impl SqliteStore {
         let Some(row) = row else {
             return Ok(Head::GENESIS);
         };
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
         Ok(Head {
-            seq: place.unsigned("head_seq", row.head_seq)?,
-            hash: place.digest("head_hash", row.head_hash)?,
+            seq: label.unsigned("head_seq", row.head_seq)?,
+            hash: label.digest("head_hash", row.head_hash)?,
         })
     }
 
@@ -262,15 +262,15 @@ impl SqliteStore {
         let Some(row) = row else {
             return Ok(Tip::GENESIS);
         };
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
         let head = Head {
-            seq: place.unsigned("head_seq", row.head_seq)?,
-            hash: place.digest("head_hash", row.head_hash)?,
+            seq: label.unsigned("head_seq", row.head_seq)?,
+            hash: label.digest("head_hash", row.head_hash)?,
         };
-        place.tip(head, &row.edge)
+        label.tip(head, &row.edge)
     }
 
     async fn read_entries(
@@ -307,7 +307,7 @@ impl SqliteStore {
         )
         .fetch(&self.readers);
         in_room(rows, &mut Room::default(), |row| {
-            let place = Place {
+            let label = RowLabel {
                 table: "audit_events",
                 row: row.entry,
             };
@@ -315,11 +315,11 @@ impl SqliteStore {
                 seq: entry::seq(row.entry),
                 kind: row.kind,
                 at: Timestamp::from_millis(row.at),
-                prev: place.digest("prev", row.prev)?,
-                hash: place.digest("hash", row.hash)?,
-                body: body(place, row.body, row.packed.as_deref())?,
+                prev: label.digest("prev", row.prev)?,
+                hash: label.digest("hash", row.hash)?,
+                body: body(label, row.body, row.packed.as_deref())?,
                 nodes: row.nodes,
-                erased: erased(place, row.erased_body, row.erased_by)?,
+                erased: erased(label, row.erased_body, row.erased_by)?,
             }))
         })
         .await
@@ -389,15 +389,15 @@ impl SqliteStore {
         .await
         .map_err(unavailable)?;
         let Some(row) = row else { return Ok(None) };
-        let place = Place {
+        let label = RowLabel {
             table: "audit_events",
             row: row.entry,
         };
         let values = RowValues {
             tenant,
             at: Timestamp::from_millis(row.at),
-            prev: place.digest("prev", row.prev)?,
-            hash: place.digest("hash", row.hash)?,
+            prev: label.digest("prev", row.prev)?,
+            hash: label.digest("hash", row.hash)?,
         };
         let body = packed::body(row.body, row.packed.as_deref());
         Ok(Some(packed::answer(row.bytes, &body, &values)))

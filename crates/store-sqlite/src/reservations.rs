@@ -4,7 +4,7 @@
 //! column stands there only, and `value` is the [`Rest`] without names.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::{BEYOND_IDS, Place};
+use crate::decode::{BEYOND_IDS, RowLabel};
 use crate::journal::{ids_json, tenants_json};
 use crate::unavailable;
 use model::{
@@ -81,11 +81,11 @@ pub(crate) struct ReservationColumns {
 
 impl ReservationColumns {
     pub(crate) fn decode(self) -> Result<Reservation, StoreError> {
-        let place = Place {
+        let label = RowLabel {
             table: "reservations",
             row: self.tenant_no,
         };
-        let no_reservation = |error: serde_json::Error| place.malformed("reservation", error.column());
+        let no_reservation = |error: serde_json::Error| label.malformed("reservation", error.column());
         if self.value.starts_with('{') {
             return Reservation::from_json(&self.value).map_err(no_reservation);
         }
@@ -93,15 +93,15 @@ impl ReservationColumns {
         let (unit, amount, budgets, tool, run_id, decision_id, charge, created_at) = rest;
         let status = ReservationStatus::from_word(&self.status);
         Ok(Reservation {
-            id: ReservationId::from_bytes(place.id("id", self.id)?),
-            agent: AgentId::from_bytes(place.id("agent", self.agent)?),
+            id: ReservationId::from_bytes(label.id("id", self.id)?),
+            agent: AgentId::from_bytes(label.id("agent", self.agent)?),
             unit: unit.into_owned(),
             amount,
             budgets: budgets.into_owned(),
             tool: tool.map(Cow::into_owned),
             run_id: run_id.map(Cow::into_owned),
             decision_id,
-            status: status.ok_or_else(|| place.corrupt("status", "is no status"))?,
+            status: status.ok_or_else(|| label.corrupt("status", "is no status"))?,
             charge,
             created_at: Timestamp::from_millis(created_at),
             expires_at: Timestamp::from_millis(self.expires_at),
@@ -166,11 +166,11 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
         let columns = ReservationColumns {
             tenant_no: row.tenant_no,
             id: row.id,
@@ -213,11 +213,11 @@ pub(crate) async fn first_ends(
     .map_err(unavailable)?;
     let found = rows.into_iter().filter_map(|row| {
         let ends = Timestamp::from_millis(row.ends?);
-        let place = Place {
+        let label = RowLabel {
             table: "tenants",
             row: row.tenant_no,
         };
-        let tenant = place.id("tenant_id", row.tenant_id).map(TenantId::from_bytes);
+        let tenant = label.id("tenant_id", row.tenant_id).map(TenantId::from_bytes);
         Some(tenant.map(|tenant| (tenant, ends)))
     });
     found.collect()
@@ -303,11 +303,11 @@ async fn end_of_stretch(
     .await
     .map_err(unavailable)?;
     let id = row.map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "reservations",
             row: row.tenant_no,
         };
-        place.id("id", row.id).map(ReservationId::from_bytes)
+        label.id("id", row.id).map(ReservationId::from_bytes)
     });
     id.transpose()
 }
@@ -448,12 +448,12 @@ pub(crate) async fn overdue(
     .await
     .map_err(unavailable)?;
     let overdue = rows.into_iter().map(|row| {
-        let place = Place {
+        let label = RowLabel {
             table: "reservations",
             row: row.tenant_no,
         };
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-        Ok((tenant, ReservationId::from_bytes(place.id("id", row.id)?)))
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
+        Ok((tenant, ReservationId::from_bytes(label.id("id", row.id)?)))
     });
     overdue.collect()
 }

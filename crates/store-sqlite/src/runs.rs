@@ -1,7 +1,7 @@
 //! What runs have seen: written in the commit of the entry that tells of it, read by the name of the run.
 
 use crate::commit::{NotWritten, Transaction};
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::unavailable;
 use model::{Name, RunTaint, TenantId, Trust};
 use rusqlite::params;
@@ -55,9 +55,9 @@ pub(crate) async fn find(
     .await
     .map_err(unavailable)?;
     let found = rows.into_iter().map(|row| {
-        let place = place(row.tenant_no);
-        let tenant = TenantId::from_bytes(place.id("tenant_id", row.tenant_id)?);
-        Ok((tenant, run(place, [&row.run_id, &row.root, &row.worst])?))
+        let label = label(row.tenant_no);
+        let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
+        Ok((tenant, run(label, [&row.run_id, &row.root, &row.worst])?))
     });
     found.collect()
 }
@@ -96,19 +96,19 @@ pub(crate) async fn list(
     .map_err(unavailable)?;
     let found = rows
         .into_iter()
-        .map(|row| run(place(row.tenant_no), [&row.run_id, &row.root, &row.worst]));
+        .map(|row| run(label(row.tenant_no), [&row.run_id, &row.root, &row.worst]));
     found.collect()
 }
 
-const fn place(row: i64) -> Place {
-    Place { table: "runs", row }
+const fn label(row: i64) -> RowLabel {
+    RowLabel { table: "runs", row }
 }
 
-fn run(place: Place, [run_id, root, worst]: [&str; 3]) -> Result<RunTaint, StoreError> {
+fn run(label: RowLabel, [run_id, root, worst]: [&str; 3]) -> Result<RunTaint, StoreError> {
     let worst = Trust::from_word(worst);
     Ok(RunTaint {
-        run_id: place.name("run_id", run_id)?,
-        root: place.name("root", root)?,
-        worst: worst.ok_or_else(|| place.corrupt("worst", "is no level of trust"))?,
+        run_id: label.name("run_id", run_id)?,
+        root: label.name("root", root)?,
+        worst: worst.ok_or_else(|| label.corrupt("worst", "is no level of trust"))?,
     })
 }

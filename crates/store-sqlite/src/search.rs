@@ -5,7 +5,7 @@
 //! read transaction nor one of the readers for long; the time limit of all reads ends one that would go through
 //! millions.
 
-use crate::decode::Place;
+use crate::decode::RowLabel;
 use crate::records::DecisionColumns;
 use crate::{entry, in_room, unavailable, weighed};
 use model::{Name, ReasonCode, TenantId};
@@ -204,11 +204,11 @@ async fn stretch(
 }
 
 fn full(tenant_no: i64) -> StoreError {
-    let place = Place {
+    let label = RowLabel {
         table: "tenants",
         row: tenant_no,
     };
-    place.corrupt("tenant_no", "is beyond what an entry can be numbered by")
+    label.corrupt("tenant_no", "is beyond what an entry can be numbered by")
 }
 
 #[cfg(test)]
