@@ -1,13 +1,17 @@
 //! Where a stored ledger stood before an entry: what its verification begins with, and what an export of the rest says first.
 
-use super::audit::{Fault, Part};
+use super::audit::{Audited, Fault, missing};
 use ledger::merkle::{Completed, Frontier, NodeId};
 use ledger::{Head, Tip};
 use model::TenantId;
 use store::{Store, StoreError};
 
 /// The end of the ledger that the entry `first` must follow, made of what is stored.
-pub(super) async fn anchor(store: &dyn Store, tenant: TenantId, first: u64) -> Result<Part<Tip>, StoreError> {
+pub(super) async fn anchor(
+    store: &dyn Store,
+    tenant: TenantId,
+    first: u64,
+) -> Result<Audited<Tip>, StoreError> {
     if first == 1 {
         return Ok(Ok(Tip::GENESIS));
     }
@@ -35,7 +39,7 @@ pub(super) async fn anchor(store: &dyn Store, tenant: TenantId, first: u64) -> R
 }
 
 /// The head at an entry, as it is stored.
-async fn head_at(store: &dyn Store, tenant: TenantId, seq: u64) -> Result<Part<Head>, StoreError> {
+async fn head_at(store: &dyn Store, tenant: TenantId, seq: u64) -> Result<Audited<Head>, StoreError> {
     let found = match store.entries(tenant, seq, 1).await {
         Ok(entries) => entries.into_iter().find(|entry| entry.seq == seq),
         Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seq, what))),
@@ -46,5 +50,5 @@ async fn head_at(store: &dyn Store, tenant: TenantId, seq: u64) -> Result<Part<H
             seq,
             hash: entry.hash,
         })
-        .ok_or_else(|| Fault::at(seq, "the entry is missing")))
+        .ok_or_else(|| missing(seq)))
 }

@@ -84,8 +84,8 @@ pub(crate) struct Audit<'a> {
     pub(crate) breaks: Breaks<'a>,
 }
 
-/// A part of the ledger that could be read, or what stands in the way.
-pub(super) type Part<T> = Result<T, Fault>;
+/// What was asked for, or the first thing that is wrong with the ledger. The error around it is the store's.
+pub(super) type Audited<T> = Result<T, Fault>;
 
 impl Audit<'_> {
     /// Verifies a range that is within the head.
@@ -139,7 +139,11 @@ impl Audit<'_> {
         }
     }
 
-    async fn check(self, pass: &mut Pass<'_>, range: &RangeInclusive<u64>) -> Result<Part<()>, StoreError> {
+    async fn check(
+        self,
+        pass: &mut Pass<'_>,
+        range: &RangeInclusive<u64>,
+    ) -> Result<Audited<()>, StoreError> {
         let mut erasures = Erasures::default();
         while pass.due() <= *range.end() {
             let permit = self.breaks.place().await;
@@ -180,7 +184,7 @@ impl Audit<'_> {
 
     /// The entries from `next` on with what stands at their places, at least one. A row that cannot be read is found by reading
     /// less and less.
-    async fn chunk(self, next: u64, last: u64) -> Result<Part<Vec<Recorded>>, StoreError> {
+    async fn chunk(self, next: u64, last: u64) -> Result<Audited<Vec<Recorded>>, StoreError> {
         let page = self.breaks.page();
         let mut limit = u32::try_from(last - next + 1).unwrap_or(page).min(page);
         loop {
@@ -194,7 +198,7 @@ impl Audit<'_> {
     }
 
     /// Whether the chain ends at the head, and nothing stands behind it that no commit has put there.
-    async fn check_end(self, end: Head) -> Result<Part<()>, StoreError> {
+    async fn check_end(self, end: Head) -> Result<Audited<()>, StoreError> {
         if end != self.head {
             let what = format!(
                 "its hash is `{}`, but the ledger's head has `{}`",
@@ -208,7 +212,7 @@ impl Audit<'_> {
 }
 
 /// Whether the last commit has written down when the last entry was recorded, and nothing is stored where no commit has put it.
-fn check_ending(ending: &Ending) -> Part<()> {
+fn check_ending(ending: &Ending) -> Audited<()> {
     let seq = ending.head.seq;
     if let Some(stray) = ending.stray_entry {
         return Err(astray("the entry", stray, seq));
@@ -258,7 +262,7 @@ impl Pass<'_> {
         self.verifier.head().seq + 1
     }
 
-    fn check(&mut self, chunk: &[Recorded]) -> Part<()> {
+    fn check(&mut self, chunk: &[Recorded]) -> Audited<()> {
         for recorded in chunk {
             let (due, stored) = (self.due(), &recorded.entry);
             if stored.seq != due {
