@@ -13,7 +13,7 @@ use crate::http::Refusal;
 use crate::records::times::first_since_in;
 use canon::Digest;
 use engine::EntryKind;
-use engine::rules::{Due, Seen, Watch};
+use engine::rules::{Due, RecentEntries, Seen};
 use engine::snapshot::TenantSnapshot;
 use ledger::Head;
 use model::rule::{Effect, Subject, WINDOW_SECONDS};
@@ -52,7 +52,7 @@ pub struct Containment(tokio::sync::Mutex<HashMap<TenantId, Progress>>);
 
 #[derive(Default)]
 struct Progress {
-    watch: Watch,
+    recent: RecentEntries,
     /// The next entry to read; 0 if nothing was read yet.
     next: u64,
     /// The hash of the entry before, if that was read.
@@ -159,15 +159,15 @@ impl Progress {
         let rules = &tenant.directory.rules;
         let unsettled: Vec<_> = rules
             .values()
-            .filter(|rule| !self.watch.is_settled(rule))
+            .filter(|rule| !self.recent.is_settled(rule))
             .collect();
         let mut due = Vec::new();
         for rule in unsettled {
-            due.extend(self.watch.due(rule));
+            due.extend(self.recent.due(rule));
             // Whoever is answered on this thread waits for one rule, and not for all of them.
             tokio::task::yield_now().await;
         }
-        self.watch.looked(|name| rules.contains_key(name));
+        self.recent.looked(|name| rules.contains_key(name));
         due
     }
 
@@ -291,11 +291,11 @@ impl Gateway {
             for entry in &entries {
                 let (seq, at) = (entry.seq, entry.at);
                 let seen = Seen { seq, at, read_at };
-                progress.watch.see(seen, &entry.kind, &entry.body);
+                progress.recent.see(seen, &entry.kind, &entry.body);
                 progress.has_read(entry);
             }
         }
-        progress.watch.forget(now);
+        progress.recent.forget(now);
         Ok(())
     }
 
@@ -527,10 +527,10 @@ mod tests {
             at,
             read_at: at,
         };
-        progress.watch.see(seen, "rule_put", r#"{"name":"one"}"#);
+        progress.recent.see(seen, "rule_put", r#"{"name":"one"}"#);
         progress.next = 1_001;
         progress.note(Some("gone".to_owned()));
-        let told = |progress: &Progress| format!("{:?}", progress.watch);
+        let told = |progress: &Progress| format!("{:?}", progress.recent);
         assert!(!progress.is_to_begin(1_000));
         progress.go_on(1_000);
         assert_eq!((progress.next, progress.awaited), (1_001, 1_000));

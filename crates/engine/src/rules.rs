@@ -23,7 +23,7 @@ const FORGET_MILLIS: i64 = 60_000;
 
 /// What entries have shown lately, by what it was and of whom.
 #[derive(Debug, Default)]
-pub struct Watch {
+pub struct RecentEntries {
     seen: BTreeMap<(Trigger, Subject), VecDeque<Seen>>,
     /// Of whom entries have shown something since the rules were looked at, and the first of these entries.
     news: BTreeMap<(Trigger, Subject), u64>,
@@ -155,7 +155,7 @@ const STOPPED: [ReasonCode; 7] = [
     ReasonCode::ToolQuarantined,
 ];
 
-impl Watch {
+impl RecentEntries {
     /// Takes note of an entry.
     pub fn see(&mut self, entry: Seen, kind: &str, body: &str) {
         let entry = self.keep_pace(entry);
@@ -454,12 +454,12 @@ mod tests {
         format!(r#"{{"agent":"{}",{members}}}"#, agent())
     }
 
-    fn watch(entries: &[(u64, i64, &str)]) -> Watch {
-        let mut watch = Watch::default();
+    fn recent(entries: &[(u64, i64, &str)]) -> RecentEntries {
+        let mut recent = RecentEntries::default();
         for (seq, seconds, members) in entries {
-            watch.see(entry(*seq, *seconds), "decision", &body(members));
+            recent.see(entry(*seq, *seconds), "decision", &body(members));
         }
-        watch
+        recent
     }
 
     const DENIED: &str = r#""decision":"deny","reason_code":"policy_forbids""#;
@@ -473,7 +473,7 @@ mod tests {
             (10, 105, DENIED),
         ];
         let evidence = |count| {
-            let due = watch(&seen).due(&rule(Trigger::Denials, count));
+            let due = recent(&seen).due(&rule(Trigger::Denials, count));
             due.into_iter().map(|due| due.evidence).collect::<Vec<_>>()
         };
         assert_eq!(evidence(2), [[1, 4]]);
@@ -485,32 +485,32 @@ mod tests {
     fn nobody_is_frozen_again_for_what_was_before_a_person_lifted_it() {
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());
         let changed = r#"{"tool":"github","changed":[{"name":"a","held":{"digest":"x"}}]}"#;
-        let mut watch = watch(&[(1, 0, DENIED), (2, 0, DENIED)]);
-        watch.see(entry(3, 0), "tool_imported", changed);
-        let due = |watch: &mut Watch, trigger, effect| {
+        let mut recent = recent(&[(1, 0, DENIED), (2, 0, DENIED)]);
+        recent.see(entry(3, 0), "tool_imported", changed);
+        let due = |recent: &mut RecentEntries, trigger, effect| {
             let rule = Rule {
                 effect,
                 ..rule(trigger, 1)
             };
-            let due = watch.due(&rule).into_iter();
+            let due = recent.due(&rule).into_iter();
             due.map(|due| (due.subject, due.evidence)).collect::<Vec<_>>()
         };
         let of_agent = |seq: u64| vec![(Subject::Agent(agent()), vec![seq])];
-        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Freeze), of_agent(1));
+        assert_eq!(due(&mut recent, Trigger::Denials, Effect::Freeze), of_agent(1));
         let lifted = format!(r#"{{"by":{{"key":"k"}},"id":"{}","name":"builder"}}"#, agent());
-        watch.see(entry(4, 1), "agent_unfrozen", &lifted);
-        assert!(due(&mut watch, Trigger::Denials, Effect::Freeze).is_empty());
-        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Alert), of_agent(1));
+        recent.see(entry(4, 1), "agent_unfrozen", &lifted);
+        assert!(due(&mut recent, Trigger::Denials, Effect::Freeze).is_empty());
+        assert_eq!(due(&mut recent, Trigger::Denials, Effect::Alert), of_agent(1));
         assert_eq!(
-            due(&mut watch, Trigger::DefinitionChanged, Effect::Freeze),
+            due(&mut recent, Trigger::DefinitionChanged, Effect::Freeze),
             [(github, vec![3_u64])]
         );
-        watch.see(entry(5, 1), "tool_unfrozen", r#"{"name":"github"}"#);
-        assert!(due(&mut watch, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
-        watch.see(entry(6, 1), "decision", &body(DENIED));
-        assert_eq!(due(&mut watch, Trigger::Denials, Effect::Freeze), of_agent(6));
-        watch.forget(at(100_000));
-        assert!(watch.seen.is_empty() && watch.unfrozen.is_empty());
+        recent.see(entry(5, 1), "tool_unfrozen", r#"{"name":"github"}"#);
+        assert!(due(&mut recent, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
+        recent.see(entry(6, 1), "decision", &body(DENIED));
+        assert_eq!(due(&mut recent, Trigger::Denials, Effect::Freeze), of_agent(6));
+        recent.forget(at(100_000));
+        assert!(recent.seen.is_empty() && recent.unfrozen.is_empty());
     }
 
     #[test]
@@ -520,103 +520,103 @@ mod tests {
             effect: Effect::Freeze,
             ..rule(Trigger::CanaryCalls, 1)
         };
-        let mut watch = watch(&[(1, 0, trapped)]);
-        assert!(!watch.due(&rule)[0].was_stopped);
+        let mut recent = recent(&[(1, 0, trapped)]);
+        assert!(!recent.due(&rule)[0].was_stopped);
         let frozen = format!(
             r#"{{"by":{{"decision":"d"}},"id":"{}","reason":"a trap"}}"#,
             agent()
         );
-        watch.see(entry(2, 0), "agent_frozen", &frozen);
-        assert!(watch.due(&rule)[0].was_stopped);
+        recent.see(entry(2, 0), "agent_frozen", &frozen);
+        assert!(recent.due(&rule)[0].was_stopped);
         let lifted = format!(r#"{{"by":{{"key":"k"}},"id":"{}","name":"builder"}}"#, agent());
-        watch.see(entry(3, 1), "agent_unfrozen", &lifted);
-        assert_eq!(watch.due(&rule), []);
-        watch.see(entry(4, 2), "decision", &body(trapped));
-        assert!(!watch.due(&rule)[0].was_stopped);
+        recent.see(entry(3, 1), "agent_unfrozen", &lifted);
+        assert_eq!(recent.due(&rule), []);
+        recent.see(entry(4, 2), "decision", &body(trapped));
+        assert!(!recent.due(&rule)[0].was_stopped);
 
         let github = Subject::Tool(SlashFreeName::new("github").unwrap());
         for (seq, frozen) in [
             (5, r#"{"by":{"key":"k"},"name":"github"}"#),
             (7, r#"{"by":{"rule":"rule"},"tool":"github"}"#),
         ] {
-            watch.see(entry(seq, 2), "tool_frozen", frozen);
-            assert!(watch.stopped.contains_key(&github), "{frozen}");
-            watch.see(entry(seq + 1, 2), "tool_unfrozen", r#"{"name":"github"}"#);
-            assert!(watch.stopped.is_empty());
+            recent.see(entry(seq, 2), "tool_frozen", frozen);
+            assert!(recent.stopped.contains_key(&github), "{frozen}");
+            recent.see(entry(seq + 1, 2), "tool_unfrozen", r#"{"name":"github"}"#);
+            assert!(recent.stopped.is_empty());
         }
-        watch.see(entry(9, 2), "tool_frozen", r#"{"name":"github"}"#);
-        watch.forget(at(100_000));
-        assert!(watch.stopped.is_empty());
+        recent.see(entry(9, 2), "tool_frozen", r#"{"name":"github"}"#);
+        recent.forget(at(100_000));
+        assert!(recent.stopped.is_empty());
     }
 
     #[test]
     fn a_rule_that_fired_does_not_count_the_same_entries_again() {
-        let mut seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
+        let mut seen = recent(&[(1, 0, DENIED), (2, 1, DENIED), (3, 2, DENIED)]);
         let fired = rule(Trigger::Denials, 2).fire(&Subject::Agent(agent()), (2, at(1)), at(3));
         assert_eq!(seen.due(&fired), []);
     }
 
     #[test]
     fn a_rule_is_held_against_those_only_of_whom_there_is_news() {
-        let mut watch = watch(&[(1, 0, DENIED), (2, 1, DENIED)]);
+        let mut recent = recent(&[(1, 0, DENIED), (2, 1, DENIED)]);
         let rule = rule(Trigger::Denials, 3);
-        assert!(!watch.is_settled(&rule), "it was not looked at yet");
-        assert_eq!(watch.due(&rule), []);
-        watch.looked(|_| true);
-        assert!(watch.is_settled(&rule) && watch.open(&rule).is_empty());
+        assert!(!recent.is_settled(&rule), "it was not looked at yet");
+        assert_eq!(recent.due(&rule), []);
+        recent.looked(|_| true);
+        assert!(recent.is_settled(&rule) && recent.open(&rule).is_empty());
 
         let other = AgentId::from_bytes([2; 16]);
         let of_other = format!(r#"{{"agent":"{other}",{DENIED}}}"#);
-        watch.see(entry(3, 2), "decision", &of_other);
-        assert_eq!(watch.open(&rule), BTreeMap::from([(Subject::Agent(other), 3)]));
-        assert_eq!(watch.due(&rule), []);
-        watch.looked(|_| true);
+        recent.see(entry(3, 2), "decision", &of_other);
+        assert_eq!(recent.open(&rule), BTreeMap::from([(Subject::Agent(other), 3)]));
+        assert_eq!(recent.due(&rule), []);
+        recent.looked(|_| true);
 
-        watch.see(entry(4, 3), "decision", &body(DENIED));
+        recent.see(entry(4, 3), "decision", &body(DENIED));
         for _ in 0..2 {
-            assert!(!watch.is_settled(&rule), "it is due until it has fired");
-            let due = watch.due(&rule);
+            assert!(!recent.is_settled(&rule), "it is due until it has fired");
+            let due = recent.due(&rule);
             assert_eq!((due.len(), due[0].recorded), (1, at(3)));
             assert_eq!(due[0].evidence, [1, 2, 4], "what was before counts, too");
-            watch.looked(|_| true);
+            recent.looked(|_| true);
         }
         let fired = rule.fire(&Subject::Agent(agent()), (4, at(3)), at(3));
-        assert_eq!(watch.due(&fired), []);
-        assert!(watch.is_settled(&fired));
+        assert_eq!(recent.due(&fired), []);
+        assert!(recent.is_settled(&fired));
     }
 
     #[test]
     fn a_rule_that_is_new_or_another_one_is_held_against_all_that_is_remembered() {
-        let mut watch = watch(&[(1, 0, DENIED), (2, 1, DENIED)]);
-        assert_eq!(watch.due(&rule(Trigger::Denials, 3)), []);
-        watch.looked(|_| true);
+        let mut recent = recent(&[(1, 0, DENIED), (2, 1, DENIED)]);
+        assert_eq!(recent.due(&rule(Trigger::Denials, 3)), []);
+        recent.looked(|_| true);
         let late = Rule {
             name: Name::new("late").unwrap(),
             ..rule(Trigger::Denials, 2)
         };
         for rule in [&rule(Trigger::Denials, 2), &late] {
-            assert!(!watch.is_settled(rule));
-            assert_eq!(watch.due(rule)[0].evidence, [1, 2]);
+            assert!(!recent.is_settled(rule));
+            assert_eq!(recent.due(rule)[0].evidence, [1, 2]);
         }
-        watch.see(entry(3, 2), "rule_put", r#"{"name":"late"}"#);
-        watch.looked(|name| *name == late.name);
-        assert!(!watch.is_settled(&late), "it was put again");
-        assert_eq!(watch.due(&late), []);
-        assert_eq!(watch.looks.keys().collect::<Vec<_>>(), [&late.name]);
+        recent.see(entry(3, 2), "rule_put", r#"{"name":"late"}"#);
+        recent.looked(|name| *name == late.name);
+        assert!(!recent.is_settled(&late), "it was put again");
+        assert_eq!(recent.due(&late), []);
+        assert_eq!(recent.looks.keys().collect::<Vec<_>>(), [&late.name]);
     }
 
     #[test]
     fn while_a_chain_is_ahead_of_the_clock_entries_are_as_far_apart_as_they_were_read() {
         let counted = |seconds: &[i64]| {
-            let mut watch = Watch::default();
+            let mut recent = RecentEntries::default();
             for (seq, seconds) in (1..).zip(seconds) {
                 let entry = Seen {
                     read_at: at(*seconds),
                     ..entry(seq, 3_600)
                 };
-                watch.see(entry, "decision", &body(DENIED));
+                recent.see(entry, "decision", &body(DENIED));
             }
-            let due = watch.due(&rule(Trigger::Denials, 3)).pop();
+            let due = recent.due(&rule(Trigger::Denials, 3)).pop();
             due.map(|due| due.evidence)
         };
         assert_eq!(counted(&[0, 31, 62, 93]), None);
@@ -630,15 +630,15 @@ mod tests {
 
     #[test]
     fn no_more_is_remembered_than_the_last_entries_of_a_ledger() {
-        let mut watch = watch(&[(1, 0, DENIED), (2, 0, DENIED), (1 + ENTRIES_MAX, 0, DENIED)]);
-        watch.forget(at(1));
-        let left = watch.seen.values().flatten().map(|seen| seen.seq);
+        let mut recent = recent(&[(1, 0, DENIED), (2, 0, DENIED), (1 + ENTRIES_MAX, 0, DENIED)]);
+        recent.forget(at(1));
+        let left = recent.seen.values().flatten().map(|seen| seen.seq);
         assert_eq!(left.collect::<Vec<_>>(), [2, 1 + ENTRIES_MAX]);
     }
 
     #[test]
     fn what_is_older_than_any_window_is_forgotten_also_beside_what_is_new() {
-        let mut seen = watch(&[(1, 0, DENIED), (2, 1, DENIED), (3, 80_000, DENIED)]);
+        let mut seen = recent(&[(1, 0, DENIED), (2, 1, DENIED), (3, 80_000, DENIED)]);
         seen.forget(at(86_402));
         let due = seen.due(&rule(Trigger::Denials, 1));
         assert_eq!(due[0].evidence, [3]);
@@ -656,8 +656,8 @@ mod tests {
             "tool_quarantined",
         ] {
             let denied = format!(r#""decision":"deny","reason_code":"{reason}""#);
-            let watch = watch(&[(1, 0, &denied)]);
-            assert!(watch.seen.is_empty(), "{reason}");
+            let recent = recent(&[(1, 0, &denied)]);
+            assert!(recent.seen.is_empty(), "{reason}");
         }
     }
 
@@ -678,17 +678,17 @@ mod tests {
                 Trigger::DefinitionChanged,
             ),
         ] {
-            let watch = watch(&[(1, 0, members)]);
-            let found: Vec<_> = watch.seen.keys().map(|(trigger, _)| *trigger).collect();
+            let recent = recent(&[(1, 0, members)]);
+            let found: Vec<_> = recent.seen.keys().map(|(trigger, _)| *trigger).collect();
             assert_eq!(found, [trigger], "{members}");
         }
-        let mut changed = watch(&[(
+        let mut changed = recent(&[(
             1,
             0,
             r#""decision":"deny","reason_code":"tool_definition_changed""#,
         )]);
         assert_eq!(changed.due(&rule(Trigger::DefinitionChanged, 1)).len(), 1);
-        let mut imports = Watch::default();
+        let mut imports = RecentEntries::default();
         for (seq, changed) in [
             (1, "[]"),
             (2, r#"[{"name":"a"}]"#),
@@ -703,7 +703,7 @@ mod tests {
             (due.len(), &due[0].subject, &due[0].evidence),
             (1, &github, &vec![3])
         );
-        let other = watch(&[(1, 0, r#""decision":"allow""#), (2, 0, r#""id":1"#)]);
+        let other = recent(&[(1, 0, r#""decision":"allow""#), (2, 0, r#""id":1"#)]);
         assert!(other.seen.is_empty());
     }
 }
