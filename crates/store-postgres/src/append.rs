@@ -5,7 +5,7 @@
 //! order; a tenant that has never written; nouns and erasures, which are statements of their own.
 
 use crate::PostgresStore;
-use crate::commit::is_recorded;
+use crate::commit::names_a_repetition;
 use crate::connections::{Lent, in_time, severity};
 use crate::insert::{self, Insert};
 use crate::landed::{self, Mark};
@@ -91,7 +91,7 @@ impl Append {
         };
         // The server says that it undid the statement, and goes on living.
         if severity(&error) == Some(PgSeverity::Error) {
-            return Appended::Failed(if is_recorded(&error) {
+            return Appended::Failed(if names_a_repetition(&error) {
                 CommitError::AlreadyRecorded
             } else {
                 CommitError::NotWritten(error.into())

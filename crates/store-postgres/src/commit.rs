@@ -199,7 +199,7 @@ async fn commit(lent: &mut Lent) -> Result<(), Failure> {
 /// An error of a statement before COMMIT.
 impl From<sqlx::Error> for Failure {
     fn from(error: sqlx::Error) -> Self {
-        if is_recorded(&error) {
+        if names_a_repetition(&error) {
             Self::AlreadyRecorded
         } else {
             Self::BeforeCommit(broken_off(error))
@@ -208,7 +208,7 @@ impl From<sqlx::Error> for Failure {
 }
 
 /// Whether the server refuses a batch because a request, an outcome or the key of an answer in it was recorded before.
-pub(crate) fn is_recorded(error: &sqlx::Error) -> bool {
+pub(crate) fn names_a_repetition(error: &sqlx::Error) -> bool {
     let key = error.as_database_error().and_then(DatabaseError::constraint);
     matches!(key, Some("requests_pkey" | "outcomes_pkey" | "replies_pkey"))
 }

@@ -355,7 +355,8 @@ impl Failure {
     fn of_commit(error: rusqlite::Error) -> Self {
         // The low byte of an extended code is the primary one.
         let code = error.sqlite_error().map(|error| error.extended_code & 0xff);
-        // It makes no sense here, or somebody is in the way: it has not begun.
+        // SQLITE_ERROR: COMMIT was refused as a statement. SQLITE_BUSY: somebody else holds a lock. Either way it has
+        // not begun to write.
         if let Some(ffi::SQLITE_ERROR | ffi::SQLITE_BUSY) = code {
             return Self::BeforeCommit(error.into());
         }
