@@ -1,9 +1,9 @@
 //! The application: every route of the table, and a way of their own for asks.
 //!
 //! A router boxes and clones every layer for every request, and hands on in a map what one layer has found out for the
-//! next. For asks, which are nearly all requests there are, that was a twelfth of what they cost, and much more of what
-//! it costs to refuse one. So they go through the same steps as a plain sequence of calls. What is the same for both
-//! stands in the steps: [`Reception`] and [`caller`].
+//! next. Nearly all requests are asks. For an ask that was a twelfth of its cost, and for one that is refused a much
+//! larger share. So they go through the same steps as a plain sequence of calls. What is the same for both stands in
+//! the steps: [`Reception`] and [`caller`].
 
 use crate::authorize::{self, Received};
 use crate::gateway::Gateway;

@@ -28,6 +28,7 @@ fn main() -> ExitCode {
         Command::Budgets(BudgetsCommand::Verify(database)) => report(block_on(cli::budgets::run(database))),
         Command::Copy(options) => report(block_on(cli::copy::run(options))),
         Command::Policy(PolicyCommand::Test(options)) => report(cli::policy_test::run(&options)),
+        // In the runtime for its signal handler only: it writes a file.
         Command::RotateKey(options) => report(block_on(async { cli::rotate_key::run(&options) })),
         Command::Verify(options) => cli::verify::run(&options),
         Command::Witness(options) => {
@@ -40,8 +41,8 @@ fn main() -> ExitCode {
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let done = runtime.block_on(async {
-        // It would end the process. Once somebody has asked for it, if only for a moment, the write fails instead, as
-        // on a full disk.
+        // SIGXFSZ ends a process by default. Tokio's handler stays installed when this is dropped, so the write that is
+        // too long fails instead, as on a full disk.
         drop(signal(SignalKind::from_raw(FILE_TOO_LARGE))?);
         command.await
     });
