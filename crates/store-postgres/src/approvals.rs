@@ -1,9 +1,9 @@
 //! Approvals: written in the commit of their entry, read by id, by status and by what is overdue.
 
-use crate::connections::{Connections, Lent, in_time};
+use crate::connections::{Connections, Lent};
 use crate::decode::{BEYOND_IDS, RowLabel, uuid};
-use crate::turn::unread;
-use crate::{PostgresStore, bounded, unavailable};
+use crate::turn::ask;
+use crate::{PostgresStore, bounded};
 use async_trait::async_trait;
 use model::{Approval, ApprovalId, ApprovalStatus, TenantId, Timestamp};
 use sqlx::types::Uuid;
@@ -73,12 +73,7 @@ pub(crate) async fn find(
         &tenants,
         &ids,
     );
-    let found = in_time(
-        lent.time_max(),
-        query.fetch_all(lent.start().map_err(unavailable)?),
-    )
-    .await;
-    let found = lent.settle(found).map_err(unread)?.into_iter().map(|row| {
+    let found = ask(lent, query).await?.into_iter().map(|row| {
         let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());
         Ok((tenant, decode(tenant, &row.value)?))
     });

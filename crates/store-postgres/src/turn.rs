@@ -143,7 +143,7 @@ impl Turn for PostgresTurn {
             .iter()
             .map(|(_, id)| Uuid::from_bytes(*id.as_bytes()))
             .collect();
-        let query = sqlx::query_scalar!(
+        let query = sqlx::query!(
             "SELECT outcomes.decision
              FROM unnest($1::uuid[], $2::uuid[]) AS asked (tenant_id, decision)
              JOIN outcomes
@@ -152,14 +152,9 @@ impl Turn for PostgresTurn {
             &tenants,
             &ids,
         );
-        let lent = &mut self.lent;
-        let found = in_time(
-            lent.time_max(),
-            query.fetch_all(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        let found = lent.settle(found).map_err(unread)?.into_iter();
-        Ok(found.map(|id| DecisionId::from_bytes(id.into_bytes())).collect())
+        let found = ask(&mut self.lent, query).await?.into_iter();
+        let decisions = found.map(|row| DecisionId::from_bytes(row.decision.into_bytes()));
+        Ok(decisions.collect())
     }
 
     async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError> {
@@ -220,14 +215,7 @@ impl Turn for PostgresTurn {
         &mut self,
         keys: &[(TenantId, Digest)],
     ) -> Result<Vec<(TenantId, Counter)>, StoreError> {
-        let lent = &mut self.lent;
-        let question = counters::question(keys);
-        let found = in_time(
-            lent.time_max(),
-            question.fetch_all(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        counters::decode(lent.settle(found).map_err(unread)?)
+        counters::decode(ask(&mut self.lent, counters::question(keys)).await?)
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
@@ -244,7 +232,7 @@ impl Turn for PostgresTurn {
 }
 
 /// The rows that a query gives in a turn.
-async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
+pub(crate) async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
     lent: &mut Lent,
     question: Map<'static, Postgres, F, PgArguments>,
 ) -> Result<Vec<O>, StoreError> {
@@ -257,7 +245,7 @@ async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
 }
 
 /// What could not be looked up in a turn, or why the turn was over.
-pub(crate) fn unread(error: sqlx::Error) -> StoreError {
+fn unread(error: sqlx::Error) -> StoreError {
     StoreError::Unavailable(broken_off(error))
 }
 
