@@ -71,7 +71,7 @@ impl SqliteStore {
     ) -> Result<T, StoreError> {
         let outcome = tokio::spawn(statement).await;
         self.committed.notify_one();
-        outcome.unwrap_or_else(|error| Err(StoreError::Unavailable(Box::new(error))))
+        outcome.unwrap_or_else(|error| Err(unavailable(error)))
     }
 }
 
@@ -239,8 +239,7 @@ async fn forget(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<u6
 }
 
 async fn ready(writer: &mut Writer) -> Result<&mut sqlx::SqliteConnection, StoreError> {
-    let ready = writer.ready().await;
-    ready.map_err(|error| StoreError::Unavailable(Box::new(error)))
+    writer.ready().await.map_err(unavailable)
 }
 
 fn corrupt(key: &BucketKey) -> StoreError {

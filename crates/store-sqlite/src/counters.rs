@@ -254,8 +254,7 @@ async fn forget(
     before: Timestamp,
 ) -> Result<u64, StoreError> {
     let before = before.millis();
-    let ready = writer.ready().await;
-    let connection = ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+    let connection = writer.ready().await.map_err(unavailable)?;
     let done = sqlx::query!(
         "DELETE FROM quota_counters
          WHERE (tenant_no, key) IN (

@@ -29,8 +29,7 @@ const KEYS_MAX: usize = 512;
 impl Journal for SqliteStore {
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
-        let begun = writer.begin().await;
-        begun.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        writer.begin().await.map_err(unavailable)?;
         Ok(Box::new(SqliteTurn {
             places: writer.places(tenants),
             writer,
@@ -56,8 +55,7 @@ impl Turn for SqliteTurn {
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
         ready(&mut self.writer).await?;
         let wanted: Vec<_> = keys.iter().map(request_digest).collect();
-        let answered = self.writer.find_requests(&wanted);
-        let answered = answered.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+        let answered = self.writer.find_requests(&wanted).map_err(unavailable)?;
         let connection = ready(&mut self.writer).await?;
         let find = async {
             let mut found = Vec::with_capacity(answered.len());
@@ -201,7 +199,7 @@ impl SqliteStore {
             let mut writer = self.writer.lock().await;
             ready(&mut writer).await?;
             let found = writer.find_requests(&[request_digest(key)]);
-            found.map_err(|error| StoreError::Unavailable(Box::new(error)))?
+            found.map_err(unavailable)?
         };
         for (_, entry) in entries {
             if let Some(found) = find_answer(&self.readers, key, entry).await? {
@@ -213,8 +211,7 @@ impl SqliteStore {
 }
 
 async fn ready(writer: &mut Writer) -> Result<&mut SqliteConnection, StoreError> {
-    let ready = writer.ready().await;
-    ready.map_err(|error| StoreError::Unavailable(Box::new(error)))
+    writer.ready().await.map_err(unavailable)
 }
 
 fn request_digest(key: &RequestKey) -> RequestDigest {

@@ -222,8 +222,7 @@ impl Store for SqliteStore {
     }
 
     fn check(&self) -> Result<(), StoreError> {
-        let there = self.file.check();
-        there.map_err(|gone| StoreError::Unavailable(Box::new(gone)))
+        self.file.check().map_err(unavailable)
     }
 
     /// The write-ahead log is moved into the file, unless the file could not be synced, and somebody else can open it.
@@ -243,7 +242,7 @@ impl Store for SqliteStore {
 async fn bounded<T>(read: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
     match tokio::time::timeout(READ_TIME_MAX, read).await {
         Ok(outcome) => outcome,
-        Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
+        Err(elapsed) => Err(unavailable(elapsed)),
     }
 }
 
@@ -270,7 +269,7 @@ fn weighed<T: Bulk>(row: T) -> (T, usize) {
     (row, bytes)
 }
 
-/// The database did not answer.
-fn unavailable(error: sqlx::Error) -> StoreError {
+/// The database did not answer, or is not there.
+fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Unavailable(Box::new(error))
 }

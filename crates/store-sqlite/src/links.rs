@@ -262,8 +262,7 @@ pub(crate) async fn forget_replies(
     before: Timestamp,
 ) -> Result<u64, StoreError> {
     let before = before.millis();
-    let ready = writer.ready().await;
-    let connection = ready.map_err(|error| StoreError::Unavailable(Box::new(error)))?;
+    let connection = writer.ready().await.map_err(unavailable)?;
     let done = sqlx::query!(
         "DELETE FROM replies
          WHERE (tenant_no, caller, key) IN (
