@@ -63,7 +63,9 @@ use std::future::Future;
 use std::sync::Arc;
 use store::{Store, StoreError, Sweep};
 
-/// A ledger in a PostgreSQL database, which other gateways may be writing to at the same time.
+/// A ledger in a PostgreSQL database, which other gateways may be writing to at the same time. Clones are handles on
+/// the same store.
+#[derive(Clone)]
 pub struct PostgresStore {
     address: Address,
     /// Which store this is: so that it knows its own announcements from those of others.
@@ -145,19 +147,10 @@ impl Store for PostgresStore {
     /// A connection is driven by the runtime that has made it, so what is lent there is never lent here.
     fn background(&self) -> Arc<dyn Store> {
         Arc::new(Self {
-            address: self.address.clone(),
-            id: self.id,
-            turns: Arc::clone(&self.turns),
             leases: Arc::clone(&self.background_writer),
             readers: Arc::clone(&self.background_readers),
-            loads: Arc::clone(&self.loads),
-            looks: Arc::clone(&self.looks),
             sweeps: Arc::clone(&self.background_writer),
-            background_writer: Arc::clone(&self.background_writer),
-            background_readers: Arc::clone(&self.background_readers),
-            listener: Arc::clone(&self.listener),
-            full_buckets: Arc::clone(&self.full_buckets),
-            old_counters: Arc::clone(&self.old_counters),
+            ..self.clone()
         })
     }
 

@@ -73,8 +73,8 @@ use writer::Writer;
 /// How long any one read may take before whoever asked is told that the database is too slow.
 const READ_TIME_MAX: Duration = Duration::from_secs(10);
 
-/// A ledger in one SQLite file, and the claim that nobody else has it open.
-#[derive(Debug)]
+/// A ledger in one SQLite file, and the claim that nobody else has it open. Clones are handles on the same store.
+#[derive(Debug, Clone)]
 pub struct SqliteStore {
     database: PathBuf,
     /// Taken for the time of a commit, so commits queue up here and not at SQLite's lock.
@@ -200,20 +200,9 @@ impl Default for Bounds {
 impl Store for SqliteStore {
     fn background(&self) -> Arc<dyn Store> {
         Arc::new(Self {
-            database: self.database.clone(),
-            writer: Arc::clone(&self.writer),
-            looking: Arc::clone(&self.looking),
             readers: self.background_readers.clone(),
-            background_readers: self.background_readers.clone(),
-            index: Arc::clone(&self.index),
             side: Side::Background,
-            checkpointer: Arc::clone(&self.checkpointer),
-            upkeep: Arc::clone(&self.upkeep),
-            committed: Arc::clone(&self.committed),
-            file: Arc::clone(&self.file),
-            claim: Arc::clone(&self.claim),
-            full_buckets: Arc::clone(&self.full_buckets),
-            old_counters: Arc::clone(&self.old_counters),
+            ..self.clone()
         })
     }
 
