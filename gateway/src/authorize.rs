@@ -147,13 +147,13 @@ impl Gateway {
                 Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
-            let judged = ready.judged;
+            let after_commit = ready.after_commit;
             let terms = Terms {
                 deadline,
                 contents_as_of: Some(ready.contents_as_of),
             };
             let recorded = self.sequencer.record_with(terms, ready.proposal).await?;
-            if let Some(answer) = self.conclude(caller, ask, judged, recorded)? {
+            if let Some(answer) = self.conclude(caller, ask, after_commit, recorded)? {
                 return Ok(Answer(answer));
             }
         }
@@ -166,18 +166,18 @@ impl Gateway {
         &self,
         caller: &AgentCaller,
         ask: &Ask,
-        judged: Judged,
+        after_commit: AfterCommit,
         recorded: CommitStatus,
     ) -> Result<Option<Bytes>, Refusal> {
         match recorded {
             CommitStatus::Recorded(proof) => {
-                let judged = judged.as_recorded(&proof);
+                let after_commit = after_commit.as_recorded(&proof);
                 // A denial beside an earlier allow, which its id keeps standing for, is not the answer to that id.
                 let is_named = proof.is_named();
                 let answer = proof.into_answer();
-                self.wake_waiting(caller.tenant, judged);
+                self.wake_waiting(caller.tenant, after_commit);
                 if is_named {
-                    self.remember(caller, ask, judged, &answer);
+                    self.remember(caller, ask, after_commit, &answer);
                 }
                 Ok(Some(answer))
             }
@@ -265,7 +265,7 @@ impl Gateway {
             Ok(judgement) => judgement,
             Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.as_of))),
         };
-        let ready = self.ready(&Judging {
+        let ready = self.ready(&JudgedAsk {
             caller,
             ask,
             agent: &agent,
@@ -279,8 +279,8 @@ impl Gateway {
     }
 
     /// What is to be recorded of an ask that was judged.
-    fn ready(&self, judging: &Judging<'_>) -> Ready {
-        let Judging {
+    fn ready(&self, judged_ask: &JudgedAsk<'_>) -> Ready {
+        let JudgedAsk {
             caller,
             ask,
             agent,
@@ -288,7 +288,7 @@ impl Gateway {
             judgement,
             now,
             ..
-        } = *judging;
+        } = *judged_ask;
         let mut decided = Decided {
             id: DecisionId::new(now, &*self.entropy),
             ask,
@@ -307,7 +307,7 @@ impl Gateway {
         let contents_as_of = self.sequencer.losses();
         let contents = decided.contents(|digest| self.sequencer.is_stored(caller.tenant, digest));
         let reservation = ReservationId::new(now, &*self.entropy);
-        let costed = judging.costed(decided.id, reservation, decided.salt);
+        let costed = judged_ask.costed(decided.id, reservation, decided.salt);
         let decision = ProposedDecision {
             records: costed.map_or_else(|| Records::Worded(decided.word()), Records::Costed),
             id: decided.id,
@@ -318,17 +318,17 @@ impl Gateway {
             request: request_key(caller, ask).map(|key| NamedRequest {
                 key,
                 ask: ask.digest,
-                repeat: judging.repeat,
+                repeat: judged_ask.repeat,
             }),
             approval: approval_use(&decided),
-            sighting: sighting(&decided, judging.facts),
+            sighting: sighting(&decided, judged_ask.facts),
             quotas: quotas_of(tenant, agent, ask, judgement.enforced_verdict()),
             quarantine: judgement.quarantine.clone(),
             shadow: judgement.shadow.as_ref().map(|shadow| shadow.reason.verdict()),
             contents,
         };
         Ready {
-            judged: Judged {
+            after_commit: AfterCommit {
                 reason: judgement.reason,
                 spends_approval: judgement.spends_approval.is_some(),
                 forgotten: self.replays.forgotten(),
@@ -359,20 +359,20 @@ impl Gateway {
     }
 
     /// Wakes whoever waits for an approval that is used up now.
-    fn wake_waiting(&self, tenant: TenantId, judged: Judged) {
-        if judged.spends_approval {
+    fn wake_waiting(&self, tenant: TenantId, after_commit: AfterCommit) {
+        if after_commit.spends_approval {
             self.approval_waiters.notify(tenant);
         }
     }
 
-    fn remember(&self, caller: &AgentCaller, ask: &Ask, judged: Judged, answer: &Bytes) {
+    fn remember(&self, caller: &AgentCaller, ask: &Ask, after_commit: AfterCommit, answer: &Bytes) {
         if let Some(key) = request_key(caller, ask) {
             let given = Given {
                 ask: ask.digest,
-                verdict: judged.reason.verdict(),
+                verdict: after_commit.reason.verdict(),
                 answer: answer.clone(),
             };
-            self.replays.remember(&key, &given, judged.forgotten);
+            self.replays.remember(&key, &given, after_commit.forgotten);
         }
     }
 
@@ -427,7 +427,7 @@ enum Step {
 }
 
 /// An ask that was judged, with everything that its decision is made from.
-struct Judging<'a> {
+struct JudgedAsk<'a> {
     caller: &'a AgentCaller,
     ask: &'a Arc<Ask>,
     agent: &'a Arc<Agent>,
@@ -440,7 +440,7 @@ struct Judging<'a> {
 
 /// A judged ask that is ready to be recorded.
 struct Ready {
-    judged: Judged,
+    after_commit: AfterCommit,
     /// The value of [`Sequencer::losses`](crate::sequencer::Sequencer::losses) before contents were left out that are stored.
     contents_as_of: u64,
     proposal: Proposal,
@@ -448,7 +448,7 @@ struct Ready {
 
 /// What has to be known of a decision when it has been recorded.
 #[derive(Debug, Clone, Copy)]
-struct Judged {
+struct AfterCommit {
     reason: ReasonCode,
     /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
     spends_approval: bool,
@@ -456,7 +456,7 @@ struct Judged {
     forgotten: u64,
 }
 
-impl Judged {
+impl AfterCommit {
     /// What was recorded: budgets may have had not enough.
     fn as_recorded(self, proof: &CommitProof) -> Self {
         match proof.denied() {
@@ -523,7 +523,8 @@ fn reused() -> Refusal {
     )
 }
 
-/// `Idempotency-Key` may stand for `request_id`, as which it was read then. Where both are there they have to be the same.
+/// A request may send `Idempotency-Key` in place of `request_id`; it was then read as that. Where both are there they
+/// have to be the same.
 fn check_idempotency_key(ask: &Ask, key: Option<&Name>) -> Result<(), Refusal> {
     if key.is_some() && ask.request_id.as_ref() != key {
         return Err(idempotency::invalid(

@@ -199,14 +199,14 @@ impl Accepted {
         };
         let (places, proposals): (Vec<_>, Vec<_>) = waiting
             .into_iter()
-            .map(|(place, ready)| ((place, ready.judged), ready.proposal))
+            .map(|(place, ready)| ((place, ready.after_commit), ready.proposal))
             .unzip();
         let recorded = gateway.sequencer.record_all(terms, proposals).await?;
-        for ((place, judged), recorded) in places.into_iter().zip(recorded) {
+        for ((place, after_commit), recorded) in places.into_iter().zip(recorded) {
             let item = &mut items[place];
             // Only what could be read was judged.
             if let Ok(ask) = &item.ask {
-                item.answer = gateway.conclude(caller, ask, judged, recorded).transpose();
+                item.answer = gateway.conclude(caller, ask, after_commit, recorded).transpose();
                 item.as_of = None;
             }
         }

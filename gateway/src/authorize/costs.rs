@@ -3,7 +3,7 @@
 //! Whom it counts against comes from the credential and the registry. What an ask says itself is its run, and a run adds budgets
 //! and takes none away.
 
-use super::Judging;
+use super::JudgedAsk;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use engine::budgets::cost::{Cost, Costed, Hold};
@@ -29,7 +29,7 @@ pub(super) fn cost(agent: &Agent, ask: &Ask) -> Option<Cost> {
     })
 }
 
-impl Judging<'_> {
+impl JudgedAsk<'_> {
     /// The hold that is made when the decision is recorded, with what its records are made of. `None` unless it is an
     /// enforced allow with an estimate.
     pub(super) fn costed(
