@@ -156,7 +156,7 @@ pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(
         connection,
         numbers: &writing.tenant_numbers(),
     };
-    run(connection, BEGIN)?;
+    execute(connection, BEGIN)?;
     if writing.requests.repeat(connection, writing.digests)? {
         return Err(Failure::AlreadyRecorded);
     }
@@ -166,12 +166,12 @@ pub(crate) fn commit(connection: &Connection, writing: &Writing<'_>) -> Result<(
         }
     }
     transaction.write(writing, &packed)?;
-    run(connection, COMMIT).map_err(Failure::of_commit)
+    execute(connection, COMMIT).map_err(Failure::of_commit)
 }
 
 /// Undoes what a failed transaction has done so far.
 pub(crate) fn roll_back(connection: &Connection) -> rusqlite::Result<()> {
-    run(connection, ROLLBACK)
+    execute(connection, ROLLBACK)
 }
 
 /// Writes a step of upkeep in one transaction.
@@ -179,15 +179,15 @@ pub(crate) fn upkeep_step(
     connection: &Connection,
     write: impl FnOnce(&Transaction<'_>) -> Result<(), NotWritten>,
 ) -> Result<(), NotWritten> {
-    run(connection, BEGIN)?;
+    execute(connection, BEGIN)?;
     write(&Transaction {
         connection,
         numbers: &TenantNumbers::new(),
     })?;
-    Ok(run(connection, COMMIT)?)
+    Ok(execute(connection, COMMIT)?)
 }
 
-fn run(connection: &Connection, text: &str) -> rusqlite::Result<()> {
+fn execute(connection: &Connection, text: &str) -> rusqlite::Result<()> {
     connection.prepare_cached(text)?.execute([]).map(drop)
 }
 

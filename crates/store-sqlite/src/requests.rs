@@ -6,8 +6,8 @@
 //! leads from there to the entry is kept as a log-structured merge tree:
 //!
 //! - the latest are in memory, and are read from the rows of decisions when the database is opened;
-//! - [`RECENT_MAX`] of them become a [`Run`] in the order of their keys, and [`FAN_OUT`] runs of a level one of the
-//!   next, behind the commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
+//! - [`RECENT_MAX`] of them become a [`SortedRun`] in the order of their keys, and [`FAN_OUT`] runs of a level one of
+//!   the next, behind the commits ([`upkeep`]). So a slot is written once a level, among its neighbours;
 //! - a [`filter`] says for nearly every request that is new that a run does not have it, from memory or, for a large
 //!   run, from a file (docs/decisions/0058-filters-of-large-runs-in-files.md): most commits read no page.
 //!
@@ -29,7 +29,7 @@ pub(crate) use convert::convert;
 #[cfg(test)]
 pub(crate) use convert::convert_in_parts;
 use filter::FilterBuilder;
-use run::{Builder, PAGE_SLOTS, Run};
+use run::{Builder, PAGE_SLOTS, SortedRun};
 pub(crate) use run::{Slot, Torn};
 use sqlx::{SqliteConnection, SqliteExecutor};
 use std::collections::BTreeSet;
@@ -110,7 +110,7 @@ pub(crate) struct Requests {
     folder: PathBuf,
     /// Entries, of any kind, since the last time that all were in runs.
     unsorted: u64,
-    runs: Vec<Arc<Run>>,
+    runs: Vec<Arc<SortedRun>>,
     /// A number that no run has had since this process began, and no other has.
     next_run: i64,
     /// What was forgotten since the merge that is under way began.
@@ -211,7 +211,7 @@ impl Requests {
         connection: &mut SqliteConnection,
         number: i64,
         level: i64,
-    ) -> Result<Run, sqlx::Error> {
+    ) -> Result<SortedRun, sqlx::Error> {
         let pages = pages_of(&mut *connection, number).await?;
         let slots = usize::try_from(pages.end - pages.start).unwrap_or_default() * PAGE_SLOTS;
         let mut builder = self.builder(number, level, slots);
@@ -276,7 +276,7 @@ impl Requests {
     }
 
     /// The oldest runs of the lowest level that has enough of them.
-    pub(crate) fn mergeable(&self) -> Option<Vec<Arc<Run>>> {
+    pub(crate) fn mergeable(&self) -> Option<Vec<Arc<SortedRun>>> {
         let mut levels: Vec<_> = self.runs.iter().map(|run| run.level).collect();
         levels.sort_unstable();
         levels.dedup();
@@ -288,7 +288,7 @@ impl Requests {
     }
 
     /// All that is in memory as a run, if there is anything, and the step that writes it.
-    fn sorted(&mut self) -> io::Result<(Option<Run>, Step)> {
+    fn sorted(&mut self) -> io::Result<(Option<SortedRun>, Step)> {
         let mut step = Step {
             sorts_all: true,
             ..Step::default()
@@ -312,7 +312,7 @@ impl Requests {
     }
 
     /// Takes the run that was made of all that is in memory, after it was written.
-    fn sort(&mut self, run: Option<Run>) {
+    fn sort(&mut self, run: Option<SortedRun>) {
         self.recent.clear();
         self.unsorted = 0;
         self.runs.extend(run.map(Arc::new));
@@ -335,7 +335,7 @@ impl Requests {
     }
 
     /// Takes the run that was made of these, after it was written.
-    fn replace(&mut self, replaced: &[i64], run: Arc<Run>) {
+    fn replace(&mut self, replaced: &[i64], run: Arc<SortedRun>) {
         self.runs.retain(|run| !replaced.contains(&run.number));
         self.runs.push(run);
         self.runs.sort_unstable_by_key(|run| run.number);

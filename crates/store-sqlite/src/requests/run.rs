@@ -1,5 +1,5 @@
-//! A run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and then
-//! only read, merged and forgotten from.
+//! A sorted run: which entries answered requests, in the order of their keys, cut into pages. It is written once, and
+//! then only read, merged and forgotten from. Runs of agents, which have a table of that name, are something else.
 //!
 //! A page is the bytes of its [`Slot`]s, one after another. In memory a run is the first key of each page, and a
 //! [`Filter`] unless that is in a file.
@@ -24,7 +24,7 @@ pub(crate) struct Slot {
 
 /// What memory knows of a run.
 #[derive(Debug)]
-pub(crate) struct Run {
+pub(crate) struct SortedRun {
     pub(crate) number: i64,
     /// How often its slots were merged.
     pub(crate) level: i64,
@@ -66,7 +66,7 @@ pub(crate) fn page(slots: impl IntoIterator<Item = Slot>) -> Vec<u8> {
     bytes
 }
 
-impl Run {
+impl SortedRun {
     /// The numbers of all its pages.
     pub(crate) fn pages(&self) -> Range<i64> {
         self.page(0)..self.page(self.first_keys.len())
@@ -140,11 +140,11 @@ impl Builder {
     }
 
     /// The run, and the page that was not full.
-    pub(crate) fn finish(mut self) -> io::Result<(Run, Option<Vec<u8>>)> {
+    pub(crate) fn finish(mut self) -> io::Result<(SortedRun, Option<Vec<u8>>)> {
         let rest = (!self.page.is_empty()).then(|| self.take_page());
         self.first_keys
             .extend(std::iter::repeat_n(u64::MAX, self.emptied));
-        let run = Run {
+        let run = SortedRun {
             number: self.number,
             level: self.level,
             first_keys: self.first_keys,
@@ -181,7 +181,7 @@ mod tests {
         Builder::new(7, 0, slots, FilterBuilder::in_memory(slots))
     }
 
-    fn built(slots: &[Slot]) -> (Run, Vec<Vec<u8>>) {
+    fn built(slots: &[Slot]) -> (SortedRun, Vec<Vec<u8>>) {
         let mut builder = builder(slots.len());
         let mut pages: Vec<_> = slots.iter().filter_map(|slot| builder.push(*slot)).collect();
         let (run, rest) = builder.finish().unwrap();
@@ -189,7 +189,7 @@ mod tests {
         (run, pages)
     }
 
-    fn found(run: &Run, pages: &[Vec<u8>], key: u64) -> Vec<i64> {
+    fn found(run: &SortedRun, pages: &[Vec<u8>], key: u64) -> Vec<i64> {
         let first = run.pages().start;
         let on_page = |page: i64| {
             let bytes = &pages[usize::try_from(page - first).unwrap()];

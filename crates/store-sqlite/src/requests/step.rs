@@ -1,7 +1,7 @@
 //! One transaction on the runs: a bounded piece of work, between two commits.
 
 use super::lookup;
-use super::run::{self, Run, Slot};
+use super::run::{self, Slot, SortedRun};
 use crate::commit::{NotWritten, Transaction};
 use rusqlite::params;
 use std::ops::Range;
@@ -34,7 +34,7 @@ pub(crate) struct Step {
     /// Pages that are added.
     pub(super) pages: Vec<(i64, Vec<u8>)>,
     /// What was forgotten while this run was written.
-    pub(super) forgets: Option<(Arc<Run>, Vec<Slot>)>,
+    pub(super) forgets: Option<(Arc<SortedRun>, Vec<Slot>)>,
     /// A run that counts from now on.
     pub(super) completes: Option<i64>,
     /// Runs that count no longer.
@@ -87,7 +87,7 @@ impl Step {
 }
 
 /// Takes a slot out of the pages of a run.
-pub(super) fn forget(transaction: &Transaction<'_>, run: &Run, slot: Slot) -> Result<(), NotWritten> {
+pub(super) fn forget(transaction: &Transaction<'_>, run: &SortedRun, slot: Slot) -> Result<(), NotWritten> {
     for page in run.pages_with(slot.key) {
         forget_on(transaction, page, slot)?;
     }

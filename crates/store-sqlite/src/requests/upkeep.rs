@@ -5,7 +5,7 @@
 //! it rests between two of them, so a commit waits for one step at most. Whatever interrupts it leaves a run that does
 //! not count, which is removed by the next start.
 
-use super::run::{self, Builder, PAGE_SLOTS, Run, Slot};
+use super::run::{self, Builder, PAGE_SLOTS, Slot, SortedRun};
 use super::step::Step;
 use super::{pages_of, unreadable};
 use crate::commit::NotWritten;
@@ -166,13 +166,13 @@ impl Rounds {
     }
 
     /// Merges runs into one of the next level, which replaces them.
-    async fn merge(&self, inputs: Vec<Arc<Run>>) -> Result<(), UpkeepError> {
+    async fn merge(&self, inputs: Vec<Arc<SortedRun>>) -> Result<(), UpkeepError> {
         let merged = self.begin(inputs).await?;
         self.end(merged).await
     }
 
     /// Writes the run, all but its last step.
-    pub(crate) async fn begin(&self, inputs: Vec<Arc<Run>>) -> Result<Merged, UpkeepError> {
+    pub(crate) async fn begin(&self, inputs: Vec<Arc<SortedRun>>) -> Result<Merged, UpkeepError> {
         let slots = inputs.iter().map(|run| run.slots_max()).sum();
         let level = inputs.iter().map(|run| run.level).max().unwrap_or(0) + 1;
         let (ticket, mut builder) = self
@@ -329,9 +329,9 @@ pub(crate) struct Ticket {
 /// A run that is written but for its last step.
 pub(crate) struct Merged {
     ticket: Ticket,
-    run: Arc<Run>,
+    run: Arc<SortedRun>,
     step: Step,
-    inputs: Vec<Arc<Run>>,
+    inputs: Vec<Arc<SortedRun>>,
 }
 
 /// Reads a run from front to back.
@@ -342,7 +342,7 @@ struct Cursor {
 }
 
 impl Cursor {
-    fn new(run: &Run) -> Self {
+    fn new(run: &SortedRun) -> Self {
         Self {
             pages: run.pages(),
             slots: Vec::new().into_iter().peekable(),
