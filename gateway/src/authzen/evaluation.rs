@@ -46,6 +46,15 @@ enum Semantic {
     PermitOnFirstPermit,
 }
 
+/// The decision behind which nothing is asked any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum StopAt {
+    /// That an evaluation is permitted.
+    Permit,
+    /// That it is not.
+    Deny,
+}
+
 /// What was said to one evaluation.
 struct Evaluated {
     decision: bool,
@@ -102,8 +111,8 @@ async fn evaluate_each(
     let semantic = body.options.and_then(|options| options.semantic);
     let answers = match semantic.unwrap_or_default() {
         Semantic::ExecuteAll => accepted.answer_all(asks).await?,
-        Semantic::DenyOnFirstDeny => until(&mut accepted, asks, false).await?,
-        Semantic::PermitOnFirstPermit => until(&mut accepted, asks, true).await?,
+        Semantic::DenyOnFirstDeny => answer_until(&mut accepted, asks, StopAt::Deny).await?,
+        Semantic::PermitOnFirstPermit => answer_until(&mut accepted, asks, StopAt::Permit).await?,
     };
     accepted.note_refused(&answers, request_id);
     let evaluated = answers.into_iter();
@@ -147,13 +156,13 @@ async fn one(accepted: &Accepted, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
     Ok(Answer(text.into()))
 }
 
-/// The answers to these asks, one after the other, up to the first decision that is `last`. Those behind it are not
-/// asked; nor are those behind one that the gateway has no answer to now. If it has none to the first, it is that of
-/// the request.
-async fn until(
+/// The answers to these asks, one after the other, up to the first decision to stop at. Those behind it are not asked;
+/// nor are those behind one that the gateway has no answer to now. If it has none to the first, it is that of the
+/// request.
+async fn answer_until(
     accepted: &mut Accepted,
     asks: Vec<Result<Ask, Refusal>>,
-    last: bool,
+    stop_at: StopAt,
 ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
     let (mut answers, mut yielder) = (Vec::new(), Yielder::new());
     for ask in asks {
@@ -162,9 +171,9 @@ async fn until(
             Err(refusal) => Err(refusal),
         };
         let is_last = match &answer {
-            Ok(answer) => is_allow(answer) == last,
+            Ok(answer) => is_allow(answer) == (stop_at == StopAt::Permit),
             Err(refusal) if may_pass(refusal) && answers.is_empty() => return Err(refusal.clone()),
-            Err(refusal) => may_pass(refusal) || !last,
+            Err(refusal) => may_pass(refusal) || stop_at == StopAt::Deny,
         };
         answers.push(answer);
         if is_last {
