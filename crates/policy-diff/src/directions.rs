@@ -45,12 +45,12 @@ pub(crate) struct Prepared<'s> {
     levels: Vec<(World, [CompiledPolicySet; 2])>,
 }
 
-/// What permits with patterns for texts of asks come to.
+/// A permit whose pattern fails on a text that is too long permits nothing. Both cases are put to the solver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum World {
-    /// What their conditions say.
+    /// No pattern fails: permits permit what their conditions say.
     Sound,
-    /// Nothing, because there is too much of them for an ask.
+    /// Patterns fail: permits that have them for texts of asks permit nothing.
     Failing,
 }
 

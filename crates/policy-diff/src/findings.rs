@@ -60,7 +60,7 @@ pub(crate) async fn find(
         },
     };
     hunt.always_denied().await;
-    for number in hunt.pair.come.clone() {
+    for number in hunt.pair.added.clone() {
         let id = hunt.pair.after.id(number);
         if id.is_base() {
             continue;
@@ -174,8 +174,8 @@ impl<'s> Hunt<'_, '_, 's> {
             return Ok(false);
         }
         let id = self.pair.after.id(number);
-        let come = &users.pair.come;
-        let Some(number) = come.iter().find(|number| users.pair.after.id(**number) == id) else {
+        let added = &users.pair.added;
+        let Some(number) = added.iter().find(|number| users.pair.after.id(**number) == id) else {
             return Ok(true);
         };
         if !users.is_whole {
@@ -204,14 +204,14 @@ impl<'s> Hunt<'_, '_, 's> {
             for number in kind.after.numbers() {
                 let part = pair.after.part(&kind.after, number);
                 let part = part.expect("the slice has its own numbers");
-                adds_forbid |= part.effect == Effect::Forbid && pair.come.contains(&number);
+                adds_forbid |= part.effect == Effect::Forbid && pair.added.contains(&number);
                 if is_permit(&part) && !part.id.is_base() {
                     permits.insert(number);
                 }
             }
         }
-        let come: BTreeSet<_> = pair.come.iter().copied().collect();
-        let mut old: BTreeSet<_> = permits.difference(&come).copied().collect();
+        let added: BTreeSet<_> = pair.added.iter().copied().collect();
+        let mut old: BTreeSet<_> = permits.difference(&added).copied().collect();
         if adds_forbid {
             for ground in grounds(self.sets.registry) {
                 if self.session.check().is_err() {
@@ -231,7 +231,7 @@ impl<'s> Hunt<'_, '_, 's> {
         } else {
             old.clear();
         }
-        let new = permits.intersection(&come).copied();
+        let new = permits.intersection(&added).copied();
         old.into_iter().chain(new).collect()
     }
 

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 pub(crate) struct Pair<'s> {
     pub(crate) before: Slicer<'s>,
     pub(crate) after: Slicer<'s>,
-    /// The policies that only one of them has.
-    gone: Vec<usize>,
-    pub(crate) come: Vec<usize>,
+    /// Policies that only the set before has.
+    removed: Vec<usize>,
+    /// Policies that only the candidate has.
+    pub(crate) added: Vec<usize>,
     /// What may be too much to be evaluated in one of them.
     pub(crate) too_much: Option<TooMuch>,
 }
@@ -44,8 +45,8 @@ impl<'s> Pair<'s> {
     pub(crate) fn new(before: Slicer<'s>, after: Slicer<'s>, body_bytes_max: usize) -> Self {
         Self {
             too_much: before.too_much_beside(&after, body_bytes_max),
-            gone: before.not_in(&after, can_fail),
-            come: after.not_in(&before, can_fail),
+            removed: before.not_in(&after, can_fail),
+            added: after.not_in(&before, can_fail),
             before,
             after,
         }
@@ -53,7 +54,7 @@ impl<'s> Pair<'s> {
 
     /// Whether the sets say the same.
     pub(crate) const fn is_equal(&self) -> bool {
-        self.gone.is_empty() && self.come.is_empty()
+        self.removed.is_empty() && self.added.is_empty()
     }
 
     /// The sides of which no condition tells whether the candidate allows more, and those of which none tells whether
@@ -98,8 +99,8 @@ impl<'s> Pair<'s> {
 
     /// Whether the difference is about this side.
     pub(crate) fn is_about(&self, ground: &Ground<'_>) -> bool {
-        let gone = self.before.slice(self.gone.iter().copied(), ground);
-        !gone.is_empty() || !self.after.slice(self.come.iter().copied(), ground).is_empty()
+        let removed = self.before.slice(self.removed.iter().copied(), ground);
+        !removed.is_empty() || !self.after.slice(self.added.iter().copied(), ground).is_empty()
     }
 
     /// The sides that the difference is about, by kind, in the order of their names. Sides as they are registered come
