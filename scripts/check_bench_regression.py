@@ -157,7 +157,7 @@ def check_entry(name, entry, calibrations):
 
 
 def begin_of_run(results, since):
-    """When the run began at the earliest that the newest of the results is of."""
+    """The earliest time at which the run of the newest result can have begun."""
     newest = max(result.taken_at for result in results.values())
     return max(newest - RUN_SECONDS_MAX, since)
 

@@ -108,6 +108,8 @@ class ExportVerifier:
         self._erased = self._left_out = self._answers = self._unanswered = 0
         self._untold = Untold()
         self._published, self._history = published, KeyHistory()
+        # The body of the decision that an answer may follow, in a tuple because an erased body is None; None where no
+        # answer may follow.
         self._answerable = None
         self._end = self._end_size = None
         # What is called with the body of each decision, and with each entry: its header, its body, and whether that is left out.
