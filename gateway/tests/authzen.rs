@@ -560,7 +560,10 @@ async fn a_search_for_actions_finds_what_is_permitted_whatever_the_parameters() 
     stage.policy(conditional).await;
     let found = stage.found(ACTIONS, &search("trusted_internal_unsigned")).await;
     assert_eq!(names(&found), ["get_file"], "it depends on the parameters");
-    stage.stand(&stage.agent.clone(), "freeze").await.expect(200);
+    stage
+        .set_standing(&stage.agent.clone(), "freeze")
+        .await
+        .expect(200);
     assert!(
         stage
             .found(ACTIONS, &search("trusted_internal_unsigned"))
@@ -841,10 +844,10 @@ async fn a_search_of_an_agent_takes_a_token_and_looks_at_what_is_in_force_when_i
         .json(&search)
         .hold()
         .await;
-    stage.stand(&other, "freeze").await.expect(200);
+    stage.set_standing(&other, "freeze").await.expect(200);
     let late = held.finish().await.expect(200);
     assert_eq!(late["results"], json!([]));
-    stage.stand(&other, "unfreeze").await.expect(200);
+    stage.set_standing(&other, "unfreeze").await.expect(200);
     let quota = json!({"bucket": {"capacity": 1, "refill_per_second": 0.0}});
     let path = format!("/v1/agents/{}/quota", other.id);
     stage.admin("PUT", &path, &quota).await.expect(200);

@@ -315,7 +315,7 @@ async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
         until(|| stage.gateway.sequencer.waiting() == PLACES).await;
         stage.faults.let_go();
     };
-    let (frozen, ()) = tokio::join!(stage.stand(&stage.agent, "freeze"), letting_go);
+    let (frozen, ()) = tokio::join!(stage.set_standing(&stage.agent, "freeze"), letting_go);
     frozen.expect(200);
     first.await.unwrap().expect(200);
     // What waited was judged before the freeze, and is recorded behind it: as denied.

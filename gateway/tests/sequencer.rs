@@ -72,11 +72,11 @@ async fn a_decision_whose_commit_failed_is_never_an_allow() {
 async fn a_change_of_the_directory_whose_commit_failed_can_be_made_again() {
     for (fault, kept) in FAULTS {
         let stage = Stage::set().await;
-        let moved = spoil(&stage, fault, stage.stand(&stage.agent, "freeze")).await;
+        let moved = spoil(&stage, fault, stage.set_standing(&stage.agent, "freeze")).await;
         assert_eq!(moved, u64::from(kept), "{fault:?}");
 
         // What may have been written is read back first.
-        let again = patiently(|| stage.stand(&stage.agent, "freeze")).await;
+        let again = patiently(|| stage.set_standing(&stage.agent, "freeze")).await;
         again.expect(200);
         assert_eq!(stage.count("agent_frozen").await, 1, "{fault:?}");
         assert_eq!(
@@ -384,13 +384,13 @@ async fn what_a_directory_has_moved_under_is_turned_back_in_a_turn_only() {
         until(|| stage.faults.held() == 1 && stage.gateway.sequencer.waiting() == 1).await;
         stage.faults.let_go();
     };
-    let freeze = stage.stand(&stage.agent, "freeze");
+    let freeze = stage.set_standing(&stage.agent, "freeze");
     let (frozen, answer, ()) = tokio::join!(freeze, ask, letting_go);
     frozen.expect(200);
     assert_eq!(answer.expect(200)["reason_code"], "agent_frozen");
     assert_eq!(retries(&stage).await, [r#"{cause="directory_guessed"} 1"#]);
     assert_eq!(stage.faults.turns(), turns + 1);
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     stage.assert_sound().await;
 }
 
@@ -403,10 +403,10 @@ async fn a_batch_whose_turn_was_over_is_made_once_more_and_not_again() {
     let answer = stage.ask(&ask).await;
     assert_eq!(answer.expect(200)["decision"], "allow");
     stage.faults.plan([Fault::LoseTurn]);
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     assert_eq!(stage.ask(&ask).await.expect(200)["reason_code"], "agent_frozen");
     assert_eq!(stage.count("agent_frozen").await, 1);
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     let decisions = stage.count("decision").await;
 
     stage.faults.plan([Fault::LoseTurn; 2]);
@@ -622,7 +622,7 @@ async fn no_allow_stands_behind_a_freeze() {
         .collect();
     for verb in ["freeze", "unfreeze", "freeze", "unfreeze", "freeze"] {
         tokio::time::sleep(Duration::from_millis(15)).await;
-        stage.stand(&stage.agent, verb).await.expect(200);
+        stage.set_standing(&stage.agent, verb).await.expect(200);
     }
     done.store(true, Ordering::Relaxed);
     let asked: usize = join_all(callers).await.into_iter().map(Result::unwrap).sum();

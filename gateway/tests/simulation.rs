@@ -96,7 +96,7 @@ impl Simulation {
     async fn freeze_or_unfreeze(&mut self) {
         let agent = self.an_agent();
         let verb = if self.dice.one_in(2) { "freeze" } else { "unfreeze" };
-        let reply = self.stage.stand(&agent, verb).await;
+        let reply = self.stage.set_standing(&agent, verb).await;
         assert!(reply.status == 200 || reply.status == 503, "{}", reply.text());
     }
 

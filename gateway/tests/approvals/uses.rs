@@ -490,11 +490,15 @@ async fn terms_that_became_stricter_ask_people_again() {
 async fn a_frozen_agent_cannot_use_what_was_approved_before() {
     let scene = Scene::set().await;
     let id = scene.approved().await;
-    scene.stage.stand(&scene.stage.agent, "freeze").await.expect(200);
+    scene
+        .stage
+        .set_standing(&scene.stage.agent, "freeze")
+        .await
+        .expect(200);
     assert_eq!(scene.retry(&id).await.expect(200)["reason_code"], "agent_frozen");
     scene
         .stage
-        .stand(&scene.stage.agent, "unfreeze")
+        .set_standing(&scene.stage.agent, "unfreeze")
         .await
         .expect(200);
     assert_eq!(scene.retry(&id).await.expect(200)["decision"], "allow");

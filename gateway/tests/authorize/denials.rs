@@ -81,9 +81,9 @@ async fn import_twice(stage: &Stage, tool: &str) {
 #[tokio::test]
 async fn standing_denies_and_each_denial_is_recorded() {
     let stage = Stage::set().await;
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     assert_eq!(reason(&stage, &reading()).await, "agent_frozen");
-    stage.stand(&stage.agent, "revoke").await.expect(200);
+    stage.set_standing(&stage.agent, "revoke").await.expect(200);
     assert_eq!(reason(&stage, &reading()).await, "agent_revoked");
     let freeze = format!("/v1/tenants/{}/freeze", stage.tenant);
     stage
@@ -170,7 +170,7 @@ async fn a_canary_quarantines_its_caller_in_the_same_commit() {
         .collect();
     assert_eq!(kinds, ["decision", "agent_frozen"]);
     assert_eq!(reason(&stage, &reading()).await, "agent_frozen");
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(reason(&stage, &reading()).await, "policy_permits");
     stage.assert_sound().await;
 }
@@ -193,7 +193,7 @@ async fn a_tool_that_becomes_a_canary_is_one_at_once_even_if_it_was_frozen() {
     let ask = asking("attic", "peek", "trusted_internal_unsigned");
     assert_eq!(reason(&stage, &ask).await, "policy_forbids");
     assert_eq!(reason(&stage, &reading()).await, "agent_frozen");
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     put(false, 200).await;
     assert_eq!(reason(&stage, &ask).await, "tool_quarantined");
 }
@@ -227,7 +227,7 @@ async fn a_canary_quarantines_its_caller_also_if_the_ask_is_wrong() {
         );
         assert_eq!(reason(&stage, &reading()).await, "agent_frozen", "{ask}");
         assert_eq!(stage.count("agent_frozen").await, round + 1);
-        stage.stand(&stage.agent, "unfreeze").await.expect(200);
+        stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     }
     stage.assert_sound().await;
 }

@@ -230,7 +230,7 @@ async fn who_or_what_was_taken_out_of_service_stays_so() {
         "an observed ask quarantines nobody"
     );
 
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     let answer = stage.ask(&observed(reading())).await.expect(200);
     assert_eq!(answer["reason_code"], "agent_frozen");
     let path = format!("/v1/tenants/{}/freeze", stage.tenant);

@@ -117,8 +117,8 @@ async fn what_no_policy_sees_makes_no_new_record() {
     let path = format!("/v1/agents/{}/quota", stage.agent.id);
     let bucket = json!({"bucket": {"capacity": 1000, "refill_per_second": 1000}});
     stage.admin("PUT", &path, &bucket).await.expect(200);
-    stage.stand(&stage.agent, "freeze").await.expect(200);
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(facts().await, before);
     let path = format!("/v1/agents/{}", stage.agent.id);
     stage
@@ -176,7 +176,7 @@ async fn a_denial_that_no_policy_was_asked_about_names_no_nouns() {
     let stage = Stage::set().await;
     stage.ask(&asking("nobody", "knows", "unknown")).await.expect(200);
     assert_eq!(stage.last_decision().await["facts"], Value::Null);
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     stage.ask(&reading()).await.expect(200);
     assert_eq!(stage.last_decision().await["facts"], Value::Null);
 }

@@ -133,7 +133,7 @@ async fn a_frozen_agent_does_not_get_yesterdays_allow() {
     let mut stage = Stage::set().await;
     let (allowed, denied) = (named(changing(), "call-1"), named(injected(), "call-2"));
     let (allow, denial) = (stage.ask(&allowed).await, stage.ask(&denied).await);
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     for remembered in [true, false] {
         if !remembered {
             stage = stage.restart().await;
@@ -150,7 +150,7 @@ async fn a_frozen_agent_does_not_get_yesterdays_allow() {
         );
     }
     assert_eq!(stage.count("decision").await, 4);
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(stage.ask(&allowed).await.bytes, allow.bytes);
     stage.assert_sound().await;
 }
@@ -216,7 +216,7 @@ async fn what_was_answered_is_answered_again_though_it_would_be_refused_now() {
 #[tokio::test]
 async fn a_frozen_agent_does_not_get_yesterdays_allow_though_it_would_be_refused_now() {
     let (mut stage, asks) = answered_and_changed().await;
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     for remembered in [true, false] {
         if !remembered {
             stage = stage.restart().await;

@@ -59,7 +59,7 @@ async fn a_run_that_has_read_what_is_not_trusted_changes_nothing_any_more() {
 async fn what_a_run_has_seen_counts_whatever_was_answered() {
     let stage = stage("deny").await;
     let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
-    stage.stand(&other, "freeze").await.expect(200);
+    stage.set_standing(&other, "freeze").await.expect(200);
     let mut unregistered = reading();
     unregistered["tool_call"]["action"] = json!("no_such_action");
     let mut in_the_name_of_nobody = reading();
@@ -209,7 +209,7 @@ async fn whoever_is_frozen_still_tells_what_its_run_has_read() {
     let stage = stage("deny").await;
     let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
     assert_eq!(change(&stage, "planner", None).await, "policy_permits");
-    stage.stand(&other, "freeze").await.expect(200);
+    stage.set_standing(&other, "freeze").await.expect(200);
     let body = json!({"source_trust": "malicious_suspected", "parent_run_id": "planner"});
     let path = "/v1/runs/reader/observations";
     stage.post(path, &other.token, &body).await.expect(201);
@@ -223,7 +223,7 @@ async fn whoever_is_frozen_still_tells_what_its_run_has_read() {
         .post(path, &other.token, &body)
         .await
         .problem(429, "rate_limited");
-    stage.stand(&other, "unfreeze").await.expect(200);
+    stage.set_standing(&other, "unfreeze").await.expect(200);
     stage.post(path, &other.token, &body).await.expect(201);
     stage.assert_sound().await;
 }

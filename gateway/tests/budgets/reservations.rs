@@ -531,7 +531,11 @@ async fn a_frozen_agent_holds_nothing_more_and_may_still_settle() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;
     let id = scene.reserve(10).await;
-    scene.stage.stand(&scene.stage.agent, "freeze").await.expect(200);
+    scene
+        .stage
+        .set_standing(&scene.stage.agent, "freeze")
+        .await
+        .expect(200);
     scene
         .post("/v1/reservations", &tokens(1))
         .await

@@ -105,7 +105,7 @@ async fn a_set_has_another_tag_after_each_change_of_it_and_after_no_other() {
     assert!(seen.insert(now.clone()));
 
     desk.put("issues", NO_ISSUES).await.expect(200);
-    desk.stand(&desk.agent, "freeze").await.expect(200);
+    desk.set_standing(&desk.agent, "freeze").await.expect(200);
     assert_eq!(tag_of_all(&desk).await, now);
     let page = desk.edit("GET", "?limit=1", &Value::Null).await;
     assert!(page.expect(200)["next_cursor"].is_string());

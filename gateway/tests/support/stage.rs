@@ -146,7 +146,7 @@ impl Stage {
     }
 
     /// Freezes, unfreezes or revokes an agent.
-    pub(crate) async fn stand(&self, agent: &Player, verb: &str) -> Reply {
+    pub(crate) async fn set_standing(&self, agent: &Player, verb: &str) -> Reply {
         self.admin(
             "POST",
             &format!("/v1/agents/{}/{verb}", agent.id),

@@ -166,9 +166,9 @@ async fn an_agent_gets_nothing_done_in_the_name_of_one_that_may_not() {
         said(&stage.ask(&ghost).await.expect(200)),
         ["deny", "unknown_principal"]
     );
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     assert_eq!(said(&answer().await), ["deny", "agent_frozen"]);
-    stage.stand(&planner, "revoke").await.expect(200);
+    stage.set_standing(&planner, "revoke").await.expect(200);
     assert_eq!(said(&answer().await), ["deny", "agent_revoked"]);
     assert_eq!(said(&stage.ask(&changing()).await.expect(200)), ALLOWED);
     stage.assert_sound().await;
@@ -246,7 +246,7 @@ async fn who_is_frozen_gets_no_earlier_allow_through_another_agent() {
     let ask = named(with(changing(), &act(&["planner"])), "call-1");
     let first = stage.ask(&ask).await.expect(200);
     assert_eq!(stage.ask(&ask).await.expect(200), first);
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     assert_eq!(said(&stage.ask(&ask).await.expect(200)), ["deny", "agent_frozen"]);
 }
 
@@ -258,7 +258,7 @@ async fn an_observed_ask_lifts_no_freeze_of_anybody_in_whose_name_it_is() {
     let answer = stage.ask(&observed("ghost")).await.expect(200);
     assert_eq!(said(&answer), ["allow", "observed"]);
     assert_eq!(answer["would_have"]["reason_code"], "unknown_principal");
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     let answer = stage.ask(&observed("planner")).await.expect(200);
     assert_eq!(said(&answer), ["deny", "agent_frozen"]);
 }
@@ -388,7 +388,7 @@ async fn a_token_says_in_whose_name_its_bearer_asks() {
             ALLOWED
         );
     }
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     for token in [&through, &of_an_agent] {
         let denied = asked(&stage, token, &changing()).await.expect(200);
         assert_eq!(said(&denied), ["deny", "agent_frozen"]);
@@ -428,7 +428,7 @@ async fn an_ask_that_says_the_chain_of_its_token_says_nothing_new() {
     asked(&stage, &eight, &longer)
         .await
         .problem(400, "delegation_too_deep");
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     let elsewhere = with(changing(), &act(&["builder"]));
     let denied = asked(&stage, &one, &elsewhere).await.expect(200);
     assert_eq!(said(&denied), ["deny", "agent_frozen"]);
@@ -444,7 +444,7 @@ async fn a_stopped_agent_stays_so_for_tokens_that_tell_of_it_by_the_name_that_it
         let answer = asked(&stage, token, &changing()).await.expect(200);
         assert_eq!(said(&answer), ALLOWED);
     }
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     let itself = format!("/v1/agents/{}", planner.id);
     let patch = json!({"name": "planner-frozen"});
     stage.admin("PATCH", &itself, &patch).await.expect(200);
@@ -540,7 +540,7 @@ async fn nothing_is_held_in_the_name_of_an_agent_that_may_not() {
         }
     }
 
-    stage.stand(&planner, "freeze").await.expect(200);
+    stage.set_standing(&planner, "freeze").await.expect(200);
     for refused in [hold(&delegated, "github").await, step("extend", &longer).await] {
         let detail = refused.problem(403, "forbidden");
         assert!(

@@ -69,7 +69,7 @@ async fn an_agent_that_is_denied_too_often_is_frozen_once_and_the_entry_says_why
         1,
         "what is stopped already is no news"
     );
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
     stage.deny().await;
     stage.deny().await;
@@ -107,7 +107,7 @@ async fn a_freeze_that_a_person_has_lifted_does_not_come_back_for_what_was_befor
         stage.ask(&reading()).await.expect(200)["reason_code"],
         "agent_frozen"
     );
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     stage.deny().await;
     assert_eq!(stage.contained().await.len(), 1);
     assert_eq!(stage.ask(&reading()).await.expect(200)["decision"], "allow");
@@ -161,7 +161,7 @@ async fn a_freeze_that_a_person_lifts_while_the_rule_waits_for_its_turn_does_not
             turn = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
         }
     };
-    let (lifted, ()) = tokio::join!(stage.stand(&stage.agent, "unfreeze"), pass_on);
+    let (lifted, ()) = tokio::join!(stage.set_standing(&stage.agent, "unfreeze"), pass_on);
     lifted.expect(200);
     for _ in 0..2 {
         stage.gateway.contain().await;
@@ -217,7 +217,7 @@ async fn a_clock_that_is_ahead_for_one_look_takes_nothing_off_what_was_counted()
     assert_eq!(found[0].1["evidence"], json!(evidence));
     assert_eq!(stage.contained().await.len(), 1, "nothing is counted twice");
 
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     let mut evidence = vec![stage.deny().await, stage.deny().await];
     stage.clock.advance_millis(AHEAD);
     let stage = stage.restart().await;
@@ -264,7 +264,7 @@ async fn what_was_counted_of_one_agent_does_not_come_back_when_another_is_counte
     let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
     stage.deny().await;
     assert_eq!(stage.contained().await.len(), 1);
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     stage.clock.advance_millis(61_000);
     stage
         .post("/v1/authorize", &other.token, &injected())
@@ -409,7 +409,7 @@ async fn a_tool_that_becomes_a_trap_was_none_for_those_who_used_it_before() {
     let (_, body) = stage.contained().await.pop().unwrap();
     assert_eq!(body["evidence"], json!([answer["receipt"]["seq"]]));
     // The ledger says that it was one, and the agent is not told.
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
     let path = format!("/v1/decisions/{}", answer["decision_id"].as_str().unwrap());
     let shown = stage.admin("GET", &path, &json!({})).await.expect(200);
     assert_eq!(shown["canary"], true);

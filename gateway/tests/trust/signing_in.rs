@@ -146,10 +146,10 @@ async fn a_token_that_was_seen_before_ends_with_its_time_its_issuer_its_key_and_
     rotate(json!([old.jwk("a")])).await;
     whoami().await.expect(200);
 
-    stage.stand(&stage.agent, "freeze").await.expect(200);
+    stage.set_standing(&stage.agent, "freeze").await.expect(200);
     let answer = stage.post("/v1/authorize", &token, &reading()).await.expect(200);
     assert_eq!(answer["reason_code"], "agent_frozen");
-    stage.stand(&stage.agent, "unfreeze").await.expect(200);
+    stage.set_standing(&stage.agent, "unfreeze").await.expect(200);
 
     stage.admin("DELETE", path, &json!({})).await.expect(204);
     whoami().await.problem(401, "invalid_token");
