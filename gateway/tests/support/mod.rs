@@ -1,4 +1,9 @@
 //! A gateway on a store of its own, spoken to through its real router. Nothing is faked but the clock and the network.
+//!
+//! [`World`] is a running gateway and nothing else. `stage.rs` (`Stage`) is a `World` with a tenant, three tools, an
+//! agent and a store that fails on command: begin with that. [`tenancy`] writes a tenant straight into the directory.
+//! [`home`] is where the store is, [`hand`] changes it behind the gateway's back, and [`door`] is how requests come in.
+//! `process.rs` starts the real program.
 
 pub(crate) mod door;
 pub(crate) mod hand;
