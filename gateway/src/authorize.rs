@@ -1,6 +1,6 @@
 //! `POST /v1/authorize`: the life of an authorization, top to bottom.
 //!
-//! What is decided stands in the crate `engine`; here it is put in order: standing before replays, replays before
+//! What is decided stands in the crate `engine`; here it is put in order: standing before repeats, repeats before
 //! limits, limits before policy, and nothing answered before it is recorded.
 
 mod accepted;
@@ -25,7 +25,7 @@ use crate::http::json::Bounds;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Asking, Short, Tokens, quota};
 use crate::recording::ATTEMPTS_MAX;
-use crate::replays::Given;
+use crate::repeats::Given;
 use crate::sequencer::{CommitProof, CommitStatus, Terms};
 use axum::Extension;
 use axum::extract::{Request, State};
@@ -181,8 +181,8 @@ impl Gateway {
                 }
                 Ok(Some(answer))
             }
-            CommitStatus::Replayed(answer) => {
-                self.metrics.count_replay();
+            CommitStatus::Repeated(answer) => {
+                self.metrics.count_repeat();
                 Ok(Some(answer))
             }
             // What was judged may not hold any more.
@@ -249,7 +249,7 @@ impl Gateway {
         } else {
             RepeatRule::DenialsOnly
         };
-        if let Some(answer) = self.replayed(caller, ask, repeat)? {
+        if let Some(answer) = self.repeated(caller, ask, repeat)? {
             return Ok(Step::Answer(answer));
         }
         if !*tokens_taken {
@@ -331,7 +331,7 @@ impl Gateway {
             after_commit: AfterCommit {
                 reason: judgement.reason,
                 spends_approval: judgement.spends_approval.is_some(),
-                forgotten: self.replays.forgotten(),
+                forgotten: self.repeats.forgotten(),
             },
             contents_as_of,
             proposal: Proposal::of(tenant, Intent::Decision(Box::new(decision))),
@@ -339,7 +339,7 @@ impl Gateway {
     }
 
     /// The answer that was given to this ask before, if it is still at hand.
-    fn replayed(
+    fn repeated(
         &self,
         caller: &AgentCaller,
         ask: &Ask,
@@ -348,10 +348,10 @@ impl Gateway {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
-        match self.replays.find(&key) {
+        match self.repeats.find(&key) {
             Some(given) if given.ask != ask.digest => Err(reused()),
             Some(given) if repeat.permits(given.verdict) => {
-                self.metrics.count_replay();
+                self.metrics.count_repeat();
                 Ok(Some(Answer(given.answer)))
             }
             _ => Ok(None),
@@ -372,7 +372,7 @@ impl Gateway {
                 verdict: after_commit.reason.verdict(),
                 answer: answer.clone(),
             };
-            self.replays.remember(&key, &given, after_commit.forgotten);
+            self.repeats.remember(&key, &given, after_commit.forgotten);
         }
     }
 
@@ -452,7 +452,7 @@ struct AfterCommit {
     reason: ReasonCode,
     /// Whether what people said is used up. What they are only asked now nobody can be waiting for.
     spends_approval: bool,
-    /// The value of [`Replays::forgotten`](crate::replays::Replays::forgotten()) before it was recorded.
+    /// The value of [`Repeats::forgotten`](crate::repeats::Repeats::forgotten()) before it was recorded.
     forgotten: u64,
 }
 

@@ -158,7 +158,7 @@ impl Gateway {
                     return Ok(true);
                 }
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
-                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
+                CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())

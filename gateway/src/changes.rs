@@ -197,7 +197,7 @@ impl Gateway {
                         alone = Some(self.change_locks.lock(tenant, Order::AtOnce).await?);
                     }
                 }
-                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
+                CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())
@@ -267,7 +267,7 @@ impl Gateway {
             match self.sequencer.record(proposal).await? {
                 CommitStatus::Recorded(_) => return Ok(()),
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
-                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
+                CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(unexpected()),
             }
         }
         Err(Refusal::contended())

@@ -19,7 +19,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::Retention;
-use crate::replays::Replays;
+use crate::repeats::Repeats;
 use crate::search::job::Indexing;
 use crate::sequencer::Sequencer;
 use crate::single_flight::SingleFlight;
@@ -137,7 +137,7 @@ pub struct Gateway {
     /// The token buckets.
     pub limits: Limits,
     /// Recent answers by request id.
-    pub replays: Arc<Replays>,
+    pub repeats: Arc<Repeats>,
     /// Tokens of registered issuers that were verified lately.
     pub sign_ins: SignIns,
     /// The nonces of signed requests that were seen lately.

@@ -3,7 +3,7 @@
 //! Features are folders and an endpoint is a file. Where to begin:
 //! - [`router`]: every route in one table; [`app`]: the application that they make;
 //! - [`authorize`]: the life of an authorization, top to bottom; [`authzen`]: the same in the words of a standard;
-//! - [`limits`] and [`replays`]: who asks too often, and who asks the same again; [`approvals`]: whom people let go on;
+//! - [`limits`] and [`repeats`]: who asks too often, and who asks the same again; [`approvals`]: whom people let go on;
 //! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom
 //!   too much is told;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
@@ -72,7 +72,7 @@ pub mod policies;
 pub mod reader;
 pub mod recording;
 pub mod records;
-pub mod replays;
+pub mod repeats;
 pub mod reservations;
 pub mod router;
 pub mod search;

@@ -46,7 +46,7 @@ pub struct Metrics {
     decisions: Family<DecisionLabels, Counter>,
     shadow_differences: Family<ShadowLabels, Counter>,
     refusals: Family<RefusalLabels, Counter>,
-    replays: Counter,
+    repeats: Counter,
     slow_lane_asks: Counter,
     mismatches: Counter,
     witness_checkpoints: Family<WitnessLabels, Counter>,
@@ -86,7 +86,7 @@ impl Metrics {
             decisions: Family::default(),
             shadow_differences: Family::default(),
             refusals: Family::default(),
-            replays: Counter::default(),
+            repeats: Counter::default(),
             slow_lane_asks: Counter::default(),
             mismatches: Counter::default(),
             witness_checkpoints: Family::default(),
@@ -121,7 +121,7 @@ impl Metrics {
         registry.register("decisions", "Decisions that were recorded", self.decisions.clone());
         registry.register("shadow_differences", "Decisions that policies on trial would have made otherwise", self.shadow_differences.clone());
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
-        registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.replays.clone());
+        registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.repeats.clone());
         registry.register("slow_lane_asks", "Asks that were let in of tenants that were refused more than that", self.slow_lane_asks.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
         registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
@@ -168,9 +168,9 @@ impl Metrics {
             .inc();
     }
 
-    /// Counts a replay.
-    pub fn count_replay(&self) {
-        self.replays.inc();
+    /// Counts an ask that was answered with the bytes of an earlier answer.
+    pub fn count_repeat(&self) {
+        self.repeats.inc();
     }
 
     /// Counts an ask of a tenant that floods the gateway, which was let in all the same.

@@ -126,7 +126,7 @@ impl Gateway {
                     });
                 }
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
-                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
+                CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
             }
         }
         Err(Refusal::contended())

@@ -218,7 +218,7 @@ impl Gateway {
                 conflict => Refusal::from(conflict),
             }),
             CommitStatus::Conflict(Conflict::OutcomeReported) => Err(reported_before(id)),
-            CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => Err(changes::unexpected()),
+            CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => Err(changes::unexpected()),
         }
     }
 }

@@ -27,7 +27,7 @@ use crate::cosigning::Fork;
 use crate::http::Code;
 use crate::live::Live;
 use crate::metrics::Metrics;
-use crate::replays::Replays;
+use crate::repeats::Repeats;
 use crate::search::job::Indexing;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
@@ -93,7 +93,7 @@ pub enum CommitStatus {
     /// It was recorded, and is on disk.
     Recorded(CommitProof),
     /// The same ask was recorded before; these are the bytes of the answer then.
-    Replayed(Bytes),
+    Repeated(Bytes),
     /// It was not recorded.
     Conflict(Conflict),
 }
@@ -179,7 +179,7 @@ pub struct Parts {
     /// Hears of every block that is finished.
     pub indexing: Arc<Indexing>,
     /// The answers that are given again, until the store turns out to have lost some.
-    pub replays: Arc<Replays>,
+    pub repeats: Arc<Repeats>,
     /// What answers are signed with.
     pub signing_key: Arc<SigningKey>,
     /// What is counted.
@@ -359,7 +359,7 @@ fn status_of(disposition: Disposition) -> CommitStatus {
             denied,
             is_named,
         }),
-        Disposition::Replayed(answer) => CommitStatus::Replayed(answer),
+        Disposition::Repeated(answer) => CommitStatus::Repeated(answer),
         Disposition::Conflict(conflict) => CommitStatus::Conflict(conflict),
     }
 }

@@ -22,7 +22,7 @@ use crate::metrics::Metrics;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::{self, Retention};
-use crate::replays::Replays;
+use crate::repeats::Repeats;
 use crate::search::job::{self, Indexing};
 use crate::sequencer::{Ended, Parts, Sequencer};
 use crate::single_flight::SingleFlight;
@@ -117,7 +117,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
     let indexing = Arc::new(Indexing::default());
-    let replays = Arc::new(Replays::new());
+    let repeats = Arc::new(Repeats::new());
     let fork = Arc::new(OnceLock::new());
     let parts = Parts {
         store: Arc::clone(&store),
@@ -126,7 +126,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         clock: Arc::clone(&clock),
         live: Arc::clone(&live),
         indexing: Arc::clone(&indexing),
-        replays: Arc::clone(&replays),
+        repeats: Arc::clone(&repeats),
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
         fork: Arc::clone(&fork),
@@ -169,7 +169,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         readable: SingleFlight::idle(),
         size: SingleFlight::idle(),
         store,
-        replays,
+        repeats,
         sign_ins: SignIns::default(),
         issuer_files: Complaints::default(),
         containment: Containment::default(),

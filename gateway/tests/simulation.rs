@@ -53,7 +53,7 @@ struct Simulation {
     /// Every answer that was handed out, by its decision id.
     answers: BTreeMap<String, Bytes>,
     refused: usize,
-    replayed: usize,
+    repeated: usize,
 }
 
 impl Simulation {
@@ -73,7 +73,7 @@ impl Simulation {
             agents,
             answers: BTreeMap::new(),
             refused: 0,
-            replayed: 0,
+            repeated: 0,
         }
     }
 
@@ -159,7 +159,7 @@ impl Simulation {
             let id = reply.json()["decision_id"].as_str().unwrap().to_owned();
             let bytes = Bytes::from(reply.bytes);
             let before = self.answers.insert(id, bytes.clone());
-            self.replayed += usize::from(before.is_some());
+            self.repeated += usize::from(before.is_some());
             assert!(
                 before.is_none_or(|before| before == bytes),
                 "one decision, two answers"
@@ -290,7 +290,7 @@ async fn simulate(seed: u64) {
     let _telling = Telling(seed);
     let simulation = Simulation::new(seed).await.run().await;
     assert!(
-        simulation.refused > 0 && simulation.replayed > 0,
+        simulation.refused > 0 && simulation.repeated > 0,
         "nothing happened"
     );
     simulation.check().await;

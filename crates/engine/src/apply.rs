@@ -96,7 +96,7 @@ pub enum Disposition {
         is_named: bool,
     },
     /// The same ask was recorded before; this was the answer.
-    Replayed(Bytes),
+    Repeated(Bytes),
     /// It is not in the batch.
     Conflict(Conflict),
 }
@@ -406,8 +406,8 @@ impl<'p> Pass<'p> {
         let key = &named.key;
         let (recorded, reason, placed) = match (self.found.requests.get(key), self.requested.get(key)) {
             (Some(found), _) => {
-                let replayed = Disposition::Replayed(found.receipt.clone());
-                (&found.ask, found.reason, Placed::Known(replayed))
+                let repeated = Disposition::Repeated(found.receipt.clone());
+                (&found.ask, found.reason, Placed::Known(repeated))
             }
             (None, Some((recorded, reason, index))) => (recorded, *reason, Placed::Repetition(*index)),
             (None, None) => return None,
@@ -458,7 +458,7 @@ impl<'p> Pass<'p> {
                     is_named: row.request.is_some(),
                 }
             }
-            Placed::Repetition(index) => Disposition::Replayed(self.batch.decisions[index].receipt.clone()),
+            Placed::Repetition(index) => Disposition::Repeated(self.batch.decisions[index].receipt.clone()),
         }
     }
 
@@ -531,7 +531,7 @@ impl<'p> Pass<'p> {
         let at = self.time_of(tenant);
         match self.found.budgets.make_move(tenant, change, at) {
             Err(conflict) => Disposition::Conflict(conflict),
-            Ok(Moved::Before(answer)) => Disposition::Replayed(answer),
+            Ok(Moved::Before(answer)) => Disposition::Repeated(answer),
             Ok(Moved::Now {
                 entry,
                 thresholds,

@@ -128,7 +128,7 @@ impl Gateway {
     /// Whether the answer to an ask is remembered.
     fn was_answered(&self, caller: &AgentCaller, ask: &Ask) -> bool {
         let key = request_key(caller, ask);
-        key.is_some_and(|key| self.replays.find(&key).is_some())
+        key.is_some_and(|key| self.repeats.find(&key).is_some())
     }
 
     /// The approval that an ask names, if the tenant has it.

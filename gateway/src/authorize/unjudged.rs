@@ -70,7 +70,7 @@ impl Gateway {
         match self.store.answered_request(&key).await? {
             Some(found) if found.ask != ask.digest => Err(reused()),
             Some(found) if repeat.permits(found.reason.verdict()) => {
-                self.metrics.count_replay();
+                self.metrics.count_repeat();
                 Ok(Some(Answer(found.receipt)))
             }
             _ => Ok(None),

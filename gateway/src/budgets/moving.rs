@@ -47,7 +47,7 @@ impl Gateway {
         });
         match moving.await? {
             CommitStatus::Recorded(proof) => Ok(proof.into_answer()),
-            CommitStatus::Replayed(answer) => Ok(answer),
+            CommitStatus::Repeated(answer) => Ok(answer),
             CommitStatus::Conflict(Conflict::Budget(conflict)) => Err((*conflict).into()),
             CommitStatus::Conflict(_) => {
                 let detail = "this key was used for another request; a new request needs a new key";

@@ -539,7 +539,7 @@ impl Task {
     fn forget_committed(&mut self) {
         self.footprints.doubt_all();
         self.contents.forget();
-        self.parts.replays.forget_all();
+        self.parts.repeats.forget_all();
     }
 
     /// Forgets what is only known because it was committed, because the store has lost some of that. Whoever was judged
@@ -551,7 +551,7 @@ impl Task {
         self.parts.follow.notify_one();
         self.footprints = Footprints::default();
         self.contents.forget();
-        self.parts.replays.forget_all();
+        self.parts.repeats.forget_all();
     }
 
     /// Forgets what a batch that was not committed, or may have been, was made from, and says how it failed.

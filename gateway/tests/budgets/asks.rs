@@ -198,7 +198,7 @@ async fn a_repeated_ask_has_the_same_bytes_and_holds_nothing_more() {
     let again = scene.stage.ask(&denied).await;
     assert_eq!(first.bytes, again.bytes);
     assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
-    // The replay is in the ledger, and not only in memory.
+    // The earlier answer is in the ledger, and not only in memory.
     let scene = Scene {
         stage: scene.stage.restart().await,
         ..scene

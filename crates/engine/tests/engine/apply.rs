@@ -1,4 +1,4 @@
-//! One batch onto the books: places in the chain, replays, conflicts, and what a decision does to the directory.
+//! One batch onto the books: places in the chain, repeats, conflicts, and what a decision does to the directory.
 
 use crate::support::{
     AGENT, NOW, TENANT, agent, ask, books, proposal, signing_key, tenant, tenant_with, tool,
@@ -43,7 +43,7 @@ fn apply_all(books: &Books, proposals: &[Proposal]) -> Applied {
 
 fn bytes(disposition: &Disposition) -> bytes::Bytes {
     match disposition {
-        Disposition::Recorded { answer, .. } | Disposition::Replayed(answer) => answer.clone(),
+        Disposition::Recorded { answer, .. } | Disposition::Repeated(answer) => answer.clone(),
         Disposition::Conflict(conflict) => panic!("{conflict:?}"),
     }
 }
@@ -167,7 +167,7 @@ fn two_of_the_same_ask_in_one_batch_are_recorded_once() {
     let read = ask("read", json!({"request_id": "call-1"}));
     let applied = apply_all(&books, &[propose(&books, &read, 1), propose(&books, &read, 2)]);
     assert_eq!(applied.batch.entries.len(), 1);
-    assert!(matches!(applied.dispositions[1], Disposition::Replayed(_)));
+    assert!(matches!(applied.dispositions[1], Disposition::Repeated(_)));
     assert_eq!(bytes(&applied.dispositions[0]), bytes(&applied.dispositions[1]));
 }
 
@@ -185,7 +185,7 @@ fn a_request_id_with_another_ask_is_a_conflict() {
 }
 
 #[test]
-fn what_storage_recorded_before_is_replayed() {
+fn what_storage_recorded_before_is_answered_again() {
     let books = books(tenant());
     let read = ask("read", json!({"request_id": "call-1"}));
     let key = store::RequestKey {

@@ -274,7 +274,7 @@ impl<'g> Taking<'g> {
                         return Ok(());
                     }
                 }
-                CommitStatus::Replayed(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
+                CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
             }
         }
         Err(Refusal::contended())
@@ -305,9 +305,9 @@ impl<'g> Taking<'g> {
         let is_old = matches!(self.choice, Choice::OlderThan(_));
         for key in keys {
             if is_old {
-                self.gateway.replays.forget_old(&key);
+                self.gateway.repeats.forget_old(&key);
             } else {
-                self.gateway.replays.forget(&key);
+                self.gateway.repeats.forget(&key);
             }
         }
     }

@@ -37,7 +37,7 @@ pub struct Given {
 }
 
 /// Recent answers.
-pub struct Replays {
+pub struct Repeats {
     hasher: RandomState,
     /// How often something was forgotten. It grows before the lock of a part is taken to forget something in it.
     forgotten: AtomicU64,
@@ -71,13 +71,13 @@ struct Record {
     answer: Range<usize>,
 }
 
-impl Default for Replays {
+impl Default for Repeats {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Replays {
+impl Repeats {
     /// No answers yet.
     pub fn new() -> Self {
         Self {
@@ -235,16 +235,16 @@ mod tests {
         }
     }
 
-    fn remember(replays: &Replays, number: usize, given: &Given) {
-        replays.remember(&key(number), given, replays.forgotten());
+    fn remember(repeats: &Repeats, number: usize, given: &Given) {
+        repeats.remember(&key(number), given, repeats.forgotten());
     }
 
     #[test]
     fn the_last_answers_are_remembered_and_of_all_others_no_more_than_fit() {
-        let replays = Replays::new();
-        (0..ANSWERS).for_each(|number| remember(&replays, number, &given(number)));
+        let repeats = Repeats::new();
+        (0..ANSWERS).for_each(|number| remember(&repeats, number, &given(number)));
         let known: Vec<_> = (0..ANSWERS)
-            .filter_map(|number| Some((number, replays.find(&key(number))?)))
+            .filter_map(|number| Some((number, repeats.find(&key(number))?)))
             .collect();
         assert!(
             known
@@ -255,8 +255,8 @@ mod tests {
         assert!(known.len() <= all, "{}", known.len());
         // Each part keeps its last generation at least, and those of the whole are spread over the parts.
         let last = ANSWERS - all / 4;
-        assert!((last..ANSWERS).all(|number| replays.find(&key(number)).is_some()));
-        for part in &replays.parts {
+        assert!((last..ANSWERS).all(|number| repeats.find(&key(number)).is_some()));
+        for part in &repeats.parts {
             let part = part.lock().unwrap();
             assert!(part.young.bytes.len() <= GENERATION_BYTES_MAX);
             assert!(part.old.bytes.len() <= GENERATION_BYTES_MAX);
@@ -265,13 +265,13 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_is_in_no_generation_and_its_bytes_are_gone() {
-        let replays = Replays::new();
-        (0..ANSWERS / 3).for_each(|number| remember(&replays, number, &given(number)));
+        let repeats = Repeats::new();
+        (0..ANSWERS / 3).for_each(|number| remember(&repeats, number, &given(number)));
         for number in 0..ANSWERS / 3 {
-            replays.forget(&key(number));
-            assert!(replays.find(&key(number)).is_none());
+            repeats.forget(&key(number));
+            assert!(repeats.find(&key(number)).is_none());
         }
-        for part in &replays.parts {
+        for part in &repeats.parts {
             let part = part.lock().unwrap();
             assert!(part.young.bytes.iter().all(|byte| *byte == 0));
         }
@@ -279,13 +279,13 @@ mod tests {
 
     #[test]
     fn the_last_answer_under_a_key_is_the_one_that_counts() {
-        let replays = Replays::new();
-        remember(&replays, 1, &given(1));
-        remember(&replays, 1, &given(2));
-        assert_eq!(replays.find(&key(1)).unwrap().answer, given(2).answer);
+        let repeats = Repeats::new();
+        remember(&repeats, 1, &given(1));
+        remember(&repeats, 1, &given(2));
+        assert_eq!(repeats.find(&key(1)).unwrap().answer, given(2).answer);
         // Not even the bytes of the first one are there.
-        replays.forget(&key(1));
-        let parts = replays.parts.iter().map(|part| part.lock().unwrap());
+        repeats.forget(&key(1));
+        let parts = repeats.parts.iter().map(|part| part.lock().unwrap());
         assert!(
             parts
                 .flat_map(|part| part.young.bytes.clone())
@@ -295,30 +295,30 @@ mod tests {
 
     #[test]
     fn an_answer_that_is_longer_than_a_generation_pushes_nothing_out() {
-        let replays = Replays::new();
-        (0..1_000).for_each(|number| remember(&replays, number, &given(number)));
+        let repeats = Repeats::new();
+        (0..1_000).for_each(|number| remember(&repeats, number, &given(number)));
         let longest = Given {
             answer: vec![b' '; GENERATION_BYTES_MAX].into(),
             ..given(0)
         };
-        (1_000..2_000).for_each(|number| remember(&replays, number, &longest));
-        assert!(replays.find(&key(1_000)).is_none());
-        assert!((0..1_000).all(|number| replays.find(&key(number)).is_some()));
+        (1_000..2_000).for_each(|number| remember(&repeats, number, &longest));
+        assert!(repeats.find(&key(1_000)).is_none());
+        assert!((0..1_000).all(|number| repeats.find(&key(number)).is_some()));
     }
 
     /// Its task may come to remember it when others have read the entry, and erased or lost it.
     #[test]
     fn an_answer_is_not_remembered_behind_its_being_forgotten() {
-        let ways: [fn(&Replays); 2] = [|replays| replays.forget(&key(1)), Replays::forget_all];
+        let ways: [fn(&Repeats); 2] = [|repeats| repeats.forget(&key(1)), Repeats::forget_all];
         for forget in ways {
-            let replays = Replays::new();
-            let before = replays.forgotten();
-            forget(&replays);
-            replays.remember(&key(1), &given(1), before);
-            assert!(replays.find(&key(1)).is_none());
+            let repeats = Repeats::new();
+            let before = repeats.forgotten();
+            forget(&repeats);
+            repeats.remember(&key(1), &given(1), before);
+            assert!(repeats.find(&key(1)).is_none());
             // The next one that is recorded is remembered.
-            remember(&replays, 1, &given(1));
-            assert!(replays.find(&key(1)).is_some());
+            remember(&repeats, 1, &given(1));
+            assert!(repeats.find(&key(1)).is_some());
         }
     }
 
