@@ -9,9 +9,10 @@
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
 //! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before
 //!   it was written;
-//! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: how long ago that was looked for;
-//! - [`may_answer`]: whether this gateway may answer: that was lately enough, no witness contradicts it, its store is
-//!   still there;
+//! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: a clock that goes on while the
+//!   machine sleeps, by which the age of what is known is told;
+//! - [`may_answer`]: whether this gateway may answer: what it knows is recent enough, no witness contradicts it, and
+//!   its store is still there;
 //! - [`changes`] and [`directory`]: how tenants, agents, tools and keys change;
 //! - [`base`]: how the base policies are read, and read again;
 //! - [`policies`]: how a tenant's policies change, and are tried before; [`compiling`]: how they come into a
