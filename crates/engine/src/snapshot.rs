@@ -8,7 +8,7 @@ use crate::request_keys::RequestKeys;
 use canon::Digest;
 use imbl::OrdMap;
 use imbl::ordmap::DiffItem;
-use model::{AgentId, Directory, Issuer, KeyId, Name, Noun, TenantId, TokenId, Tool, Write};
+use model::{AgentId, Directory, KeyId, Name, Noun, TenantId, TokenId, Tool, Write};
 use policy::{Compiler, PolicySet};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -138,8 +138,9 @@ pub struct Snapshot {
     compiler: Arc<Compiler>,
     tenants: OrdMap<TenantId, Arc<TenantSnapshot>>,
     credentials: imbl::HashMap<Digest, Credential>,
-    /// The issuers that sign agents or people in, by their `iss`: the tenant, and what it calls them.
-    sign_in: OrdMap<Name, imbl::OrdSet<(TenantId, Name)>>,
+    /// The issuers that sign agents or people in, by their `iss`: the tenant, and what it calls them. One without a
+    /// name was deleted.
+    sign_in: OrdMap<Name, imbl::OrdSet<(TenantId, Option<Name>)>>,
 }
 
 /// The policies of tenants compiled under other base policies, to take the place of those in a snapshot all at once.
@@ -255,7 +256,8 @@ impl Snapshot {
         self.credentials.get(digest).copied()
     }
 
-    /// The tenants that have registered somebody with this `iss` to sign agents or people in. One may come twice.
+    /// The tenants that have registered somebody with this `iss` to sign agents or people in, or had and deleted it;
+    /// those that were deleted themselves are among them. One may come twice.
     pub fn tenants_of_issuer(&self, issuer: &str) -> impl Iterator<Item = TenantId> {
         let registered = self.sign_in.get(issuer).into_iter().flatten();
         registered.map(|(tenant, _)| *tenant)
@@ -270,7 +272,8 @@ impl Snapshot {
         let tokens = changes(&before.tokens, &after.tokens, Noun::Token);
         let keys = changes(&before.keys, &after.keys, Noun::Key);
         let issuers = changes(&before.issuers, &after.issuers, Noun::Issuer);
-        let (gone, new): (Vec<_>, Vec<_>) = tokens.chain(keys).chain(issuers).unzip();
+        let former = changes(&before.former_issuers, &after.former_issuers, Noun::FormerIssuer);
+        let (gone, new): (Vec<_>, Vec<_>) = tokens.chain(keys).chain(issuers).chain(former).unzip();
         for noun in gone.iter().flatten() {
             self.remove_credential(id, noun);
         }
@@ -313,7 +316,10 @@ impl Snapshot {
                 self.credentials
                     .insert(key.digest, Credential::Key { tenant, key: key.id });
             }
-            Noun::Issuer(issuer) => self.add_issuer(tenant, issuer),
+            Noun::Issuer(issuer) if issuer.purpose.signs_in() => {
+                self.add_issuer(&issuer.issuer, (tenant, Some(issuer.name.clone())));
+            }
+            Noun::FormerIssuer(former) => self.add_issuer(&former.issuer, (tenant, None)),
             _ => {}
         }
     }
@@ -326,23 +332,23 @@ impl Snapshot {
             Noun::Key(key) => {
                 self.credentials.remove(&key.digest);
             }
-            Noun::Issuer(issuer) => self.remove_issuer(tenant, issuer),
+            Noun::Issuer(issuer) => {
+                self.remove_issuer(&issuer.issuer, &(tenant, Some(issuer.name.clone())));
+            }
+            Noun::FormerIssuer(former) => self.remove_issuer(&former.issuer, &(tenant, None)),
             _ => {}
         }
     }
 
-    fn add_issuer(&mut self, tenant: TenantId, issuer: &Issuer) {
-        if issuer.purpose.signs_in() {
-            let registered = self.sign_in.entry(issuer.issuer.clone()).or_default();
-            registered.insert((tenant, issuer.name.clone()));
-        }
+    fn add_issuer(&mut self, issuer: &Name, called: (TenantId, Option<Name>)) {
+        self.sign_in.entry(issuer.clone()).or_default().insert(called);
     }
 
-    fn remove_issuer(&mut self, tenant: TenantId, issuer: &Issuer) {
-        if let Some(registered) = self.sign_in.get_mut(&issuer.issuer) {
-            registered.remove(&(tenant, issuer.name.clone()));
+    fn remove_issuer(&mut self, issuer: &Name, called: &(TenantId, Option<Name>)) {
+        if let Some(registered) = self.sign_in.get_mut(issuer) {
+            registered.remove(called);
             if registered.is_empty() {
-                self.sign_in.remove(&issuer.issuer);
+                self.sign_in.remove(issuer);
             }
         }
     }
@@ -352,8 +358,8 @@ impl Snapshot {
 mod tests {
     use super::*;
     use model::{
-        AgentToken, ApiKey, Attributes, LimitTerms, Purpose, Role, Settings, Standing, Team, Tenant,
-        Timestamp,
+        AgentToken, ApiKey, Attributes, FormerIssuer, Issuer, LimitTerms, Purpose, Role, Settings, Standing,
+        Team, Tenant, Timestamp,
     };
     use policy::{BasePolicies, Registry};
 
@@ -400,6 +406,13 @@ mod tests {
             jwks: Arc::new(serde_json::json!({"keys": []})),
             claim: Some(name("sub")),
             created_at: BEGINNING,
+        }))
+    }
+
+    fn former(issuer: &str) -> Noun {
+        Noun::FormerIssuer(Arc::new(FormerIssuer {
+            issuer: name(issuer),
+            deleted_at: BEGINNING,
         }))
     }
 
@@ -456,6 +469,22 @@ mod tests {
     }
 
     #[test]
+    fn an_issuer_that_was_deleted_is_still_its_tenants() {
+        let iss = "https://sso.example";
+        let mut snapshot = snapshot(tenant(1, [issuer("sso", iss)]));
+        let of_issuer = |snapshot: &Snapshot| snapshot.tenants_of_issuer(iss).collect::<Vec<_>>();
+        let deleted = [Write::Delete(issuer("sso", iss)), Write::Put(former(iss))];
+        snapshot.advance(TENANT, &deleted, None);
+        assert_eq!(of_issuer(&snapshot), [TENANT]);
+        // A name that is like the `iss` is no other one's.
+        let again = [Write::Delete(former(iss)), Write::Put(issuer(iss, iss))];
+        snapshot.advance(TENANT, &again, None);
+        assert_eq!(of_issuer(&snapshot), [TENANT]);
+        snapshot.advance(TENANT, &[Write::Delete(issuer(iss, iss))], None);
+        assert!(of_issuer(&snapshot).is_empty() && snapshot.sign_in.is_empty());
+    }
+
+    #[test]
     fn the_credentials_of_a_tenant_are_those_in_its_directory() {
         let mut changed = snapshot(tenant(
             1,
@@ -468,6 +497,7 @@ mod tests {
                 key(8),
                 issuer("gone", "https://gone.example"),
                 issuer("sso", "https://before.example"),
+                former("https://after.example"),
             ],
         ));
         let now = || {
@@ -478,6 +508,7 @@ mod tests {
                 token(5, 1, 6),
                 key(8),
                 issuer("sso", "https://after.example"),
+                former("https://gone.example"),
             ];
             tenant(2, nouns)
         };

@@ -9,7 +9,7 @@ mod noun;
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
 use crate::id::{AgentId, KeyId, TokenId};
-use crate::issuer::Issuer;
+use crate::issuer::{FormerIssuer, Issuer};
 use crate::key::{ApiKey, DeletedKey};
 use crate::log_key::LogKey;
 use crate::name::{Name, SlashFreeName};
@@ -59,6 +59,8 @@ pub struct Directory {
     pub base: Option<Arc<BaseInForce>>,
     /// The operators' keys that were deleted, by the digest of the secret; in the system tenant's directory only.
     pub deleted_keys: OrdMap<Digest, Arc<DeletedKey>>,
+    /// What stays of issuers that signed agents or people in and were deleted, by their `iss`.
+    pub former_issuers: OrdMap<Name, Arc<FormerIssuer>>,
     /// The bytes of its keys, agents, tokens, tools, teams and users. INVARIANT: `put` and `delete` alone change which
     /// there are, and count.
     counted: Counted,
@@ -83,6 +85,7 @@ impl Directory {
             rules: OrdMap::new(),
             base: None,
             deleted_keys: OrdMap::new(),
+            former_issuers: OrdMap::new(),
             counted: Counted::default(),
         }
     }
@@ -118,6 +121,7 @@ impl Directory {
             NounKind::Rule => found(&self.rules, id, Noun::Rule),
             NounKind::Base => self.base.clone().map(Noun::Base).filter(|noun| noun.id() == id),
             NounKind::DeletedKey => found(&self.deleted_keys, &id.parse().ok()?, Noun::DeletedKey),
+            NounKind::FormerIssuer => found(&self.former_issuers, id, Noun::FormerIssuer),
         }
     }
 
@@ -173,6 +177,9 @@ impl Directory {
             Noun::DeletedKey(key) => {
                 self.deleted_keys.insert(key.digest, key);
             }
+            Noun::FormerIssuer(former) => {
+                self.former_issuers.insert(former.issuer.clone(), former);
+            }
         }
     }
 
@@ -227,6 +234,9 @@ impl Directory {
             Noun::Base(_) => self.base = None,
             Noun::DeletedKey(key) => {
                 self.deleted_keys.remove(&key.digest);
+            }
+            Noun::FormerIssuer(former) => {
+                self.former_issuers.remove(&former.issuer);
             }
         }
     }

@@ -61,6 +61,16 @@ pub struct Issuer {
     pub created_at: Timestamp,
 }
 
+/// What stays of an issuer that signed agents or people in and was deleted: its `iss` was this tenant's, so that who
+/// else has registered it is not the only one.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FormerIssuer {
+    /// Its tokens' `iss`.
+    pub issuer: Name,
+    /// When it was deleted.
+    pub deleted_at: Timestamp,
+}
+
 impl Issuer {
     /// The issuer with other keys: what the keys before have signed is worth nothing any more, unless they are among these.
     #[must_use]

@@ -16,7 +16,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use engine::EntryKind;
 use model::issuer::{DEFAULT_AUDIENCE, DEFAULT_CLAIM};
-use model::{Directory, Issuer, Name, Noun, Purpose, Timestamp};
+use model::{Directory, FormerIssuer, Issuer, Name, Noun, Purpose, Timestamp, Write};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
@@ -24,6 +24,9 @@ use tokens::KeySet;
 
 /// The most issuers of a tenant. They are looked through for every token that was not seen before.
 const ISSUERS_MAX: usize = 32;
+/// The most deleted issuers whose `iss` is remembered. Of more the oldest is forgotten: by then an admin has registered
+/// and deleted many others.
+const FORMER_ISSUERS_MAX: usize = 8 * ISSUERS_MAX;
 
 /// What a POST says.
 #[derive(Debug, Deserialize)]
@@ -80,10 +83,7 @@ pub async fn create(
     let issuer = Arc::new(new_issuer(body, gateway.clock.now())?);
     let created = change(&gateway, &caller, |directory, _| {
         check_free(directory, &issuer)?;
-        let view = IssuerView::from(&*issuer);
-        let noun = Noun::Issuer(Arc::clone(&issuer));
-        let facts = facts(&view);
-        Ok(put(EntryKind::IssuerCreated, noun, facts, view))
+        Ok(creation(directory, &issuer))
     });
     let view = created.await?;
     Ok((Location::of("/v1/issuers", &view.name), Created(view)))
@@ -139,16 +139,47 @@ pub async fn delete(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
 ) -> Result<StatusCode, Refusal> {
-    change_at_once(&gateway, &caller, |directory, _| {
+    change_at_once(&gateway, &caller, |directory, now| {
         let issuer = find(directory, &name)?;
-        let noun = Noun::Issuer(Arc::clone(issuer));
-        Ok(deleted(
-            EntryKind::IssuerDeleted,
-            noun,
-            &IssuerView::from(&**issuer),
-        ))
+        Ok(deletion(directory, issuer, now))
     })
     .await
+}
+
+/// Puts a new issuer in place. What stayed of one with its `iss` has nothing more to say.
+fn creation(directory: &Directory, issuer: &Arc<Issuer>) -> Plan<IssuerView> {
+    let view = IssuerView::from(&**issuer);
+    let (noun, facts) = (Noun::Issuer(Arc::clone(issuer)), facts(&view));
+    let mut plan = put(EntryKind::IssuerCreated, noun, facts, view);
+    if issuer.purpose.signs_in()
+        && let Some(former) = directory.former_issuers.get(&issuer.issuer)
+    {
+        let former = Noun::FormerIssuer(Arc::clone(former));
+        plan.writes.push(Write::Delete(former));
+    }
+    plan
+}
+
+/// Takes an issuer away. The `iss` of one for agents or people stays this tenant's: another tenant that has
+/// registered it, or does, is not the only one, and gets no tokens that name no tenant.
+fn deletion(directory: &Directory, issuer: &Arc<Issuer>, now: Timestamp) -> Plan<StatusCode> {
+    let (noun, view) = (Noun::Issuer(Arc::clone(issuer)), IssuerView::from(&**issuer));
+    let mut plan = deleted(EntryKind::IssuerDeleted, noun, &view);
+    if issuer.purpose.signs_in() {
+        let known = &directory.former_issuers;
+        let is_full = known.len() >= FORMER_ISSUERS_MAX && !known.contains_key(&issuer.issuer);
+        let oldest = known.values().min_by_key(|former| former.deleted_at);
+        if let Some(oldest) = oldest.filter(|_| is_full) {
+            let oldest = Noun::FormerIssuer(Arc::clone(oldest));
+            plan.writes.push(Write::Delete(oldest));
+        }
+        let former = FormerIssuer {
+            issuer: issuer.issuer.clone(),
+            deleted_at: now,
+        };
+        plan.writes.push(Write::Put(Noun::FormerIssuer(Arc::new(former))));
+    }
+    plan
 }
 
 fn new_issuer(body: IssuerBody, now: Timestamp) -> Result<Issuer, Refusal> {
@@ -218,4 +249,59 @@ fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Issuer>, Ref
         .issuers
         .get(name)
         .ok_or_else(|| Refusal::not_found("issuer", name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use model::TenantId;
+    use serde_json::json;
+
+    fn directory() -> Directory {
+        let tenant = json!({"id": TenantId::from_bytes([1; 16]), "name": "acme", "settings": {}, "bucket": null,
+            "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
+        Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()))
+    }
+
+    fn issuer(purpose: &str, iss: &str) -> Arc<Issuer> {
+        let issuer = json!({"name": "idp", "purpose": purpose, "issuer": iss, "audience": "here", "jwks": {"keys": []},
+            "created_at": "1970-01-01T00:00:00.000Z"});
+        Arc::new(serde_json::from_value(issuer).unwrap())
+    }
+
+    /// Registers an issuer, and deletes it at this time.
+    fn come_and_go(directory: &mut Directory, issuer: &Arc<Issuer>, at: usize) {
+        let at = Timestamp::from_millis(i64::try_from(at).unwrap());
+        for write in creation(directory, issuer).writes {
+            directory.apply(&write);
+        }
+        assert!(!directory.former_issuers.contains_key(&issuer.issuer));
+        for write in deletion(directory, issuer, at).writes {
+            directory.apply(&write);
+        }
+        assert!(directory.issuers.is_empty());
+    }
+
+    #[test]
+    fn of_very_many_deleted_issuers_the_one_that_was_deleted_first_is_forgotten() {
+        let mut directory = directory();
+        for number in 0..FORMER_ISSUERS_MAX {
+            come_and_go(&mut directory, &issuer("agents", &format!("{number}")), number);
+        }
+        // One that was there before is deleted last now.
+        come_and_go(&mut directory, &issuer("people", "0"), FORMER_ISSUERS_MAX);
+        assert_eq!(directory.former_issuers.len(), FORMER_ISSUERS_MAX);
+        come_and_go(&mut directory, &issuer("agents", "last"), FORMER_ISSUERS_MAX + 1);
+        let former = &directory.former_issuers;
+        assert_eq!(former.len(), FORMER_ISSUERS_MAX);
+        let is_known = ["0", "1", "2", "last"].map(|iss| former.contains_key(iss));
+        assert_eq!(is_known, [true, false, true, true]);
+    }
+
+    #[test]
+    fn nothing_stays_of_an_issuer_that_signs_nobody_in() {
+        let mut directory = directory();
+        come_and_go(&mut directory, &issuer("provenance", "crm"), 1);
+        assert!(directory.former_issuers.is_empty());
+    }
 }

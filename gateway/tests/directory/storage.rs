@@ -19,6 +19,7 @@ fn nouns(directory: &Directory) -> Vec<String> {
     nouns.extend(directory.runs.values().cloned().map(Noun::Run));
     nouns.extend(directory.issuers.values().cloned().map(Noun::Issuer));
     nouns.extend(directory.rules.values().cloned().map(Noun::Rule));
+    nouns.extend(directory.former_issuers.values().cloned().map(Noun::FormerIssuer));
     nouns.iter().map(Noun::to_json).collect()
 }
 
@@ -50,6 +51,12 @@ async fn live(acme: &Acme) {
     acme.admin("PUT", "/v1/users/ada", json!({"teams": ["a"]}))
         .await
         .expect(201);
+    let key = json!({"kty": "OKP", "crv": "Ed25519", "kid": "a", "x": "11qYAYKxCrfVS_7TyWQHOg7hcvPapiMlrwIaaPcHURo"});
+    let issuer = json!({"name": "idp", "purpose": "agents", "issuer": "https://idp.example.com", "jwks": {"keys": [key]}});
+    acme.admin("POST", "/v1/issuers", issuer).await.expect(201);
+    acme.admin("DELETE", "/v1/issuers/idp", Value::Null)
+        .await
+        .expect(204);
     acme.put_mail().await;
     for description in ["one", "two"] {
         let list = json!({"tools": [{"name": "search", "description": description, "inputSchema": {}}]});
@@ -90,7 +97,7 @@ async fn a_gateway_that_starts_again_knows_the_same_directory() {
         .snapshot;
     let (before, after) = (acme.gateway.tenant(id).unwrap(), again.tenant(id).unwrap());
     let known = nouns(&before.directory);
-    assert_eq!(known.len(), 8, "{known:#?}");
+    assert_eq!(known.len(), 9, "{known:#?}");
     assert_eq!(nouns(&after.directory), known);
     assert_eq!(after.directory.bytes(), before.directory.bytes());
     assert_eq!(after.revision, before.revision);

@@ -252,6 +252,89 @@ async fn naming_a_tenant_once_is_not_naming_it_for_requests_that_name_none() {
     );
 }
 
+/// Another tenant with the same issuer, the same keys and an agent of the same name.
+async fn double(stage: &Stage, signer: &Signer) -> String {
+    let other = json!({"name": "other"});
+    let other = stage
+        .post("/v1/tenants", &stage.operator, &other)
+        .await
+        .expect(201);
+    let other = other["id"].as_str().unwrap();
+    for (path, body) in [
+        ("/v1/issuers", issuer("agents", &jwks(signer))),
+        ("/v1/agents", json!({"name": "builder", "tools": "all"})),
+    ] {
+        let call = stage.call("POST", path, &stage.operator).tenant(other);
+        call.json(&body).send().await.expect(201);
+    }
+    other.to_owned()
+}
+
+#[tokio::test]
+async fn what_a_tenant_has_stopped_does_not_go_on_in_another_one_with_its_issuer() {
+    let signer = Signer::ed25519(1);
+    for is_first in [true, false] {
+        let stage = agents(&signer).await;
+        let seen = builder(&signer);
+        stage.get("/v1/whoami", &seen).await.expect(200);
+        let nothing = json!({});
+        let delete = stage.admin("DELETE", "/v1/issuers/agents", &nothing);
+        let other = if is_first {
+            delete.await.expect(204);
+            double(&stage, &signer).await
+        } else {
+            let other = double(&stage, &signer).await;
+            delete.await.expect(204);
+            other
+        };
+        // What was deleted is known to a gateway that begins, too.
+        let stage = stage.restart().await;
+        let unseen = token(&signer, &json!({"sub": "builder", "jti": "unseen"}));
+        for token in [&seen, &unseen] {
+            let refused = stage.post("/v1/authorize", token, &changing()).await.expect(401);
+            assert_eq!(refused["code"], "invalid_token");
+            let named = stage.call("GET", "/v1/whoami", token).tenant(&other);
+            assert_eq!(named.send().await.expect(200)["tenant"], other);
+        }
+        // Registered once more it is the tenant's as before, and both name theirs.
+        stage.trust("agents", &signer).await;
+        let own = stage.call("GET", "/v1/whoami", &seen).tenant(stage.tenant);
+        own.send().await.expect(200);
+        stage.get("/v1/whoami", &unseen).await.expect(401);
+        stage.assert_sound().await;
+    }
+}
+
+#[tokio::test]
+async fn a_tenant_that_was_deleted_does_not_leave_its_tokens_to_another_one() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let seen = builder(&signer);
+    stage.get("/v1/whoami", &seen).await.expect(200);
+    let other = double(&stage, &signer).await;
+    let path = format!("/v1/tenants/{}", stage.tenant);
+    let delete = stage.call("DELETE", &path, &stage.operator);
+    delete.send().await.expect(204);
+    stage.get("/v1/whoami", &seen).await.expect(401);
+    let named = stage.call("GET", "/v1/whoami", &seen).tenant(&other);
+    assert_eq!(named.send().await.expect(200)["tenant"], other);
+}
+
+#[tokio::test]
+async fn an_issuer_that_nobody_else_has_is_registered_anew_without_naming_the_tenant() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    for _ in 0..2 {
+        stage
+            .admin("DELETE", "/v1/issuers/agents", &json!({}))
+            .await
+            .expect(204);
+        stage.get("/v1/whoami", &builder(&signer)).await.expect(401);
+        stage.trust("agents", &signer).await;
+        stage.get("/v1/whoami", &builder(&signer)).await.expect(200);
+    }
+}
+
 #[tokio::test]
 async fn what_is_under_way_goes_on_while_its_token_is_good_by_the_keys_there_are() {
     let (old, new) = (Signer::ed25519(1), Signer::p256());

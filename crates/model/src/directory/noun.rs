@@ -4,7 +4,7 @@
 
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
-use crate::issuer::Issuer;
+use crate::issuer::{FormerIssuer, Issuer};
 use crate::key::{ApiKey, DeletedKey};
 use crate::log_key::LogKey;
 use crate::people::{Team, User};
@@ -84,6 +84,8 @@ nouns! {
     Base(BaseInForce) = "base",
     /// An operator's key that was deleted.
     DeletedKey(DeletedKey) = "deleted_key",
+    /// The `iss` of an issuer that was deleted.
+    FormerIssuer(FormerIssuer) = "former_issuer",
 }
 
 impl NounKind {
@@ -112,6 +114,7 @@ impl Noun {
             // There is only one.
             Self::Base(_) => NounKind::Base.as_str().to_owned(),
             Self::DeletedKey(key) => key.digest.to_string(),
+            Self::FormerIssuer(former) => former.issuer.to_string(),
         }
     }
 

@@ -63,6 +63,10 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             digest: Digest::of(b"deleted"),
             deleted_at: at,
         })),
+        Noun::FormerIssuer(Arc::new(model::FormerIssuer {
+            issuer: name("https://before.example.com"),
+            deleted_at: at,
+        })),
         Noun::Token(Arc::new(AgentToken {
             id: TokenId::from_bytes([1; 16]),
             agent: agent_id(1),

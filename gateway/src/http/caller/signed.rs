@@ -219,7 +219,8 @@ fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refus
     Ok((names.remove(0), for_whom))
 }
 
-/// The tenant that has registered the issuer: the named one, or the only one. If there is none, why.
+/// The tenant that has registered the issuer: the named one, or the only one that has or ever had. If there is none,
+/// why.
 fn tenant_of<'s>(
     snapshot: &'s Snapshot,
     named: Option<TenantId>,
@@ -229,11 +230,11 @@ fn tenant_of<'s>(
         .tenants_of_issuer(issuer)
         .filter(|tenant| named.is_none_or(|named| named == *tenant))
         .collect();
-    let mut tenants = tenants.into_iter().filter_map(|tenant| in_use(snapshot, tenant));
-    match (tenants.next(), tenants.next()) {
-        (Some(only), None) => Ok(only),
-        (Some(_), Some(_)) => Err("several tenants have registered the issuer, and none is named"),
-        (None, _) => Err(UNKNOWN_ISSUER),
+    // One that was deleted, or has deleted the issuer, counts: what it has stopped does not go on in another tenant.
+    match (tenants.len(), tenants.first()) {
+        (1, Some(only)) => in_use(snapshot, *only).ok_or(UNKNOWN_ISSUER),
+        (0, _) => Err(UNKNOWN_ISSUER),
+        _ => Err("several tenants have or had registered the issuer, and none is named"),
     }
 }
 
@@ -316,7 +317,7 @@ fn refuse_stranger(issuer: &str, why: &dyn Display) -> Refusal {
         why = why.to_string(),
         "no registered key has signed the token of a request"
     );
-    let detail = "no registered issuer has signed this token; where several tenants have registered one, name yours with the header `Countersign-Tenant: tnt_…`";
+    let detail = "no registered issuer has signed this token; where several tenants have or had registered one, name yours with the header `Countersign-Tenant: tnt_…`";
     Refusal::new(Code::InvalidToken, detail)
 }
 
