@@ -3,6 +3,7 @@
 pub(crate) mod accept;
 pub mod arrivals;
 pub mod caller;
+pub mod conditions;
 pub mod idempotency;
 pub mod json;
 pub mod location;

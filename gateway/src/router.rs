@@ -12,7 +12,7 @@ use crate::directory::{
 };
 use crate::gateway::Gateway;
 use crate::http::caller::{self, Access};
-use crate::http::{Code, Refusal, query, request_id};
+use crate::http::{Code, Refusal, conditions, query, request_id};
 use crate::{
     approvals, authorize, authzen, budgets, live, observations, operation, outcome, policies, reader,
     records, reservations, signing, whoami,
@@ -63,6 +63,9 @@ pub struct Route {
     reads: bool,
     /// Whether it has no parameters in the query, and refuses all.
     pub takes_no_query: bool,
+    /// Whether it looks at conditions by entity tags. What puts, patches or deletes something and does not refuses
+    /// them.
+    pub takes_conditions: bool,
     handler: MethodRouter<Arc<Gateway>>,
 }
 
@@ -81,6 +84,14 @@ impl Route {
     fn takes_no_query(self) -> Self {
         Self {
             takes_no_query: true,
+            ..self
+        }
+    }
+
+    /// This route, which looks at conditions by entity tags.
+    fn takes_conditions(self) -> Self {
+        Self {
+            takes_conditions: true,
             ..self
         }
     }
@@ -105,6 +116,7 @@ where
         access,
         reads: false,
         takes_no_query: false,
+        takes_conditions: false,
         handler: on(filter, handler),
     }
 }
@@ -144,11 +156,11 @@ pub fn routes() -> Vec<Route> {
         route("DELETE", "/v1/keys/{id}", KEYS, keys::delete),
 
         route("GET", "/v1/teams", DIRECTORY, teams::list),
-        route("PUT", "/v1/teams/{team}", ADMIN, teams::put_team),
+        route("PUT", "/v1/teams/{team}", ADMIN, teams::put_team).takes_conditions(),
         route("GET", "/v1/teams/{team}", DIRECTORY, teams::get).takes_no_query(),
         route("DELETE", "/v1/teams/{team}", ADMIN, teams::delete),
         route("GET", "/v1/users", DIRECTORY, users::list),
-        route("PUT", "/v1/users/{user}", ADMIN, users::put_user),
+        route("PUT", "/v1/users/{user}", ADMIN, users::put_user).takes_conditions(),
         route("GET", "/v1/users/{user}", DIRECTORY, users::get).takes_no_query(),
         route("DELETE", "/v1/users/{user}", ADMIN, users::delete),
 
@@ -173,7 +185,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/quota/probe", Access::Agent, quota::probe::get_own).reads_store(),
 
         route("GET", "/v1/rules", DIRECTORY, rules::list),
-        route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule),
+        route("PUT", "/v1/rules/{name}", ADMIN, rules::put_rule).takes_conditions(),
         route("GET", "/v1/rules/{name}", DIRECTORY, rules::get).takes_no_query(),
         route("DELETE", "/v1/rules/{name}", ADMIN, rules::delete),
 
@@ -190,7 +202,7 @@ pub fn routes() -> Vec<Route> {
         route("DELETE", "/v1/issuers/{name}", ADMIN, issuers::delete),
 
         route("GET", "/v1/tools", DIRECTORY, tools::list),
-        route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool),
+        route("PUT", "/v1/tools/{tool}", ADMIN, tools::put_tool).takes_conditions(),
         route("GET", "/v1/tools/{tool}", DIRECTORY, tools::get).takes_no_query(),
         route("DELETE", "/v1/tools/{tool}", ADMIN, tools::delete),
         route("POST", "/v1/tools/{tool}/freeze", ADMIN, standing::freeze_tool),
@@ -201,7 +213,7 @@ pub fn routes() -> Vec<Route> {
 
         route("GET", "/v1/policies", DIRECTORY, policies::list),
         route("POST", "/v1/policies", POLICIES, policies::create),
-        route("PUT", "/v1/policies", POLICIES, policies::replace::replace),
+        route("PUT", "/v1/policies", POLICIES, policies::replace::replace).takes_conditions(),
         route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema).takes_no_query(),
         route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
         route("POST", "/v1/policies/format", POLICIES, policies::format::format),
@@ -210,8 +222,8 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),
         route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
         route("GET", "/v1/policies/{name}", DIRECTORY, policies::get).takes_no_query(),
-        route("PUT", "/v1/policies/{name}", POLICIES, policies::put),
-        route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete),
+        route("PUT", "/v1/policies/{name}", POLICIES, policies::put).takes_conditions(),
+        route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete).takes_conditions(),
         route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions).takes_no_query(),
         route("POST", "/v1/policies/{name}/rollback", POLICIES, policies::trials::rollback),
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
@@ -275,6 +287,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         }
         if route.takes_no_query {
             handler = handler.layer(from_fn(query::without_any));
+        }
+        if !route.takes_conditions && matches!(route.method, "PUT" | "PATCH" | "DELETE") {
+            handler = handler.layer(from_fn(conditions::without_any));
         }
         let state = (Arc::clone(gateway), route.access);
         let handler = handler.layer(from_fn_with_state(state, caller::layer));

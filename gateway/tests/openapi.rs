@@ -98,6 +98,34 @@ fn a_read_that_is_described_without_parameters_refuses_all() {
     }
 }
 
+/// A condition that nobody looks at would be taken for one that holds.
+#[test]
+fn what_changes_something_and_is_described_without_conditions_refuses_them() {
+    let contract = contract();
+    let mut taken = 0;
+    for route in routes() {
+        if !matches!(route.method, "PUT" | "PATCH" | "DELETE") {
+            continue;
+        }
+        let operation = &contract["paths"][route.template()][route.method.to_lowercase()];
+        let parameters = operation["parameters"].as_array().unwrap();
+        let is_taken = ["IfMatch", "IfNoneMatch"]
+            .map(|name| json!({"$ref": format!("#/components/parameters/{name}")}))
+            .iter()
+            .any(|condition| parameters.contains(condition));
+        let what = format!("{} {}", route.method, route.path);
+        assert_eq!(route.takes_conditions, is_taken, "{what}");
+        assert_eq!(operation["responses"]["412"].is_object(), is_taken, "{what}");
+        if !is_taken {
+            let codes = codes(&contract, operation.as_object().unwrap(), "400");
+            let code = Code::InvalidParameter.as_str();
+            assert!(codes.contains(code), "{what}: {codes:?}");
+        }
+        taken += usize::from(is_taken);
+    }
+    assert_eq!(taken, 7);
+}
+
 /// The codes with which a client may be refused under a status.
 fn codes(contract: &Value, operation: &Map<String, Value>, status: &str) -> BTreeSet<String> {
     let mut response = &operation["responses"][status];

@@ -3,10 +3,10 @@
 use super::{Upserted, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use engine::EntryKind;
 use model::rule::{COUNT, Effect, Trigger, WINDOW_SECONDS};
 use model::{Directory, Name, Noun, Rule, Timestamp};
@@ -74,12 +74,14 @@ pub async fn put_rule(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Json(body): Json<RuleBody>,
 ) -> Result<Upserted<RuleView>, Refusal> {
     let name: Name = new_name(&name)?;
     body.check()?;
     change_at_once(&gateway, &caller, |directory, now| {
         let known = directory.rules.get(&name);
+        conditions::check_new(&headers, known.is_some())?;
         if let Some(same) = known.filter(|known| body.is_same(known)) {
             return Ok(Plan::nothing(Upserted::Known(RuleView::from(&**same))));
         }

@@ -3,10 +3,10 @@
 use super::{Upserted, change, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use engine::EntryKind;
 use model::{Attributes, Directory, Name, Noun, Team};
 use serde::{Deserialize, Serialize};
@@ -41,12 +41,14 @@ pub async fn put_team(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Json(body): Json<TeamBody>,
 ) -> Result<Upserted<TeamView>, Refusal> {
     let name: Name = new_name(&name)?;
     // Policies look at what a team is, and less of it may be less that is allowed.
     change_at_once(&gateway, &caller, |directory, _| {
         let known = directory.teams.get(&name);
+        conditions::check_new(&headers, known.is_some())?;
         let team = Arc::new(Team {
             name: name.clone(),
             attributes: body.attributes.clone(),

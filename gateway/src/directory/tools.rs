@@ -6,10 +6,10 @@
 use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
 use crate::changes::{ForceQuery, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SchemaBody, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SchemaBody, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use engine::EntryKind;
 use model::standing::RevokedForGood;
 use model::{
@@ -79,6 +79,7 @@ pub async fn put_tool(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Query(query): Query<ForceQuery>,
     SchemaBody(body): SchemaBody,
 ) -> Result<Upserted<ToolView>, Refusal> {
@@ -93,6 +94,7 @@ pub async fn put_tool(
     };
     change_with(&gateway, &caller, force, |directory, now| {
         let known = directory.tools.get(&name);
+        conditions::check_new(&headers, known.is_some())?;
         let before = known.iter().flat_map(|tool| tool.actions.values());
         check_none_held(before.filter(|action| !actions.contains_key(&action.name)))?;
         let known = known.map(|tool| &**tool);

@@ -4,10 +4,10 @@
 use super::{Upserted, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use engine::EntryKind;
 use model::{Attributes, Directory, Name, Noun, Role, User};
 use serde::{Deserialize, Serialize};
@@ -55,6 +55,7 @@ pub async fn put_user(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    headers: HeaderMap,
     Json(body): Json<UserBody>,
 ) -> Result<Upserted<UserView>, Refusal> {
     if body.roles.contains(&Role::Operator) {
@@ -68,8 +69,9 @@ pub async fn put_user(
         roles: body.roles,
     });
     change_at_once(&gateway, &caller, |directory, _| {
-        check_teams(directory, &user)?;
         let known = directory.users.get(&user.name);
+        conditions::check_new(&headers, known.is_some())?;
+        check_teams(directory, &user)?;
         let view = UserView::from(&*user);
         if known == Some(&user) {
             return Ok(Plan::nothing(Upserted::Known(view)));

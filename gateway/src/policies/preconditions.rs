@@ -3,7 +3,7 @@
 //!
 //! It is looked at in the turn of the change. Reading is not conditional: a list is always sent.
 
-use crate::http::{Code, Refusal};
+use crate::http::{Code, Refusal, conditions};
 use axum::http::{HeaderMap, HeaderValue, header};
 use canon::Hasher;
 use model::{Directory, Policy};
@@ -104,20 +104,8 @@ impl There {
             let detail = format!("`If-Match` names {}; read it again", self.otherwise);
             return Err(Refusal::new(Code::PreconditionFailed, detail));
         }
-        let conditions = headers.get_all(header::IF_NONE_MATCH).iter();
-        let conditions: Vec<&[u8]> = conditions.map(HeaderValue::as_bytes).collect();
-        match conditions[..] {
-            [b"*"] if self.is_any => {
-                let detail = "`If-None-Match: *` is for what is not there yet, and it is there; read it";
-                Err(Refusal::new(Code::PreconditionFailed, detail))
-            }
-            [] | [b"*"] => Ok(()),
-            // A condition that nobody looks at would be taken for one that holds.
-            _ => {
-                let detail = "`If-None-Match` is `*` where something is changed; a tag of what was seen goes into `If-Match`";
-                Err(Refusal::new(Code::InvalidParameter, detail))
-            }
-        }
+        let instead = "a tag of what was seen goes into `If-Match`";
+        conditions::check_none_match(headers, self.is_any, instead)
     }
 
     /// Whether this is what whoever changes it has seen.

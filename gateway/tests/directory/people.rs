@@ -40,6 +40,54 @@ async fn a_team_is_put_read_listed_and_deleted() {
     acme.assert_silent().await;
 }
 
+/// Tools and rules are put by their names as teams and users are.
+#[tokio::test]
+async fn what_is_there_is_not_replaced_by_whoever_wants_to_make_it() {
+    let acme = Acme::open().await;
+    let rule = |effect: &str| json!({"trigger": "denials", "effect": effect});
+    for (path, made, other) in [
+        ("/v1/teams/a", json!({"attributes": {"x": 1}}), json!({})),
+        ("/v1/users/ada", json!({"roles": ["admin"]}), json!({})),
+        (
+            "/v1/tools/mail",
+            json!({"actions": [], "canary": true}),
+            json!({"actions": []}),
+        ),
+        ("/v1/rules/many", rule("freeze"), rule("alert")),
+    ] {
+        let put = async |header: &'static str, condition: &str, body: &Value| {
+            let call = acme.call("PUT", path, &acme.tenant.admin);
+            call.header(header, condition).json(body).send().await
+        };
+        put("if-none-match", "*", &made).await.expect(201);
+        let view = acme.admin("GET", path, Value::Null).await.expect(200);
+        acme.news().await;
+        let refused = put("if-none-match", "*", &other).await.expect(412);
+        assert_eq!(refused["code"], "precondition_failed", "{path}");
+        // Nothing here has a tag that could be named.
+        for (header, condition) in [
+            ("if-none-match", "\"1\""),
+            ("if-match", "\"1\""),
+            ("if-match", "*"),
+        ] {
+            let refused = put(header, condition, &other).await.expect(400);
+            assert_eq!(
+                refused["code"], "invalid_parameter",
+                "{path}: {header}: {condition}"
+            );
+        }
+        for condition in ["if-match", "if-none-match"] {
+            let delete = acme.call("DELETE", path, &acme.tenant.admin);
+            let refused = delete.header(condition, "*").send().await.expect(400);
+            assert_eq!(refused["code"], "invalid_parameter", "{path}: {condition}");
+        }
+        acme.assert_silent().await;
+        assert_eq!(acme.admin("GET", path, Value::Null).await.expect(200), view);
+        acme.admin("PUT", path, other).await.expect(200);
+        acme.news().await;
+    }
+}
+
 #[tokio::test]
 async fn a_team_that_somebody_is_in_stays() {
     let acme = Acme::open().await;
