@@ -7,7 +7,7 @@ use tokens::{Algorithm, KeySet};
 /// The longest name of a key, in bytes: requests can name no longer one.
 const KEY_ID_BYTES_MAX: usize = 256;
 
-/// Keys that requests can be verified by: each is for Ed25519, has a name, and holds no secret.
+/// Keys that requests can be verified by: each is for Ed25519, has a name that requests can give, and holds no secret.
 #[derive(Debug, Clone)]
 pub(super) struct SigningKeysField(pub(super) Arc<serde_json::Value>);
 
@@ -23,14 +23,20 @@ fn check(jwks: &serde_json::Value) -> Result<(), String> {
     let keys = KeySet::parse_new(jwks.to_string().as_bytes()).map_err(|error| error.to_string())?;
     let listed = jwks["keys"].as_array().map_or(0, Vec::len);
     let are_good = keys.count() == listed
-        && keys.iter().all(|(name, key)| {
-            key.algorithm() == Algorithm::Ed25519 && name.is_some_and(|name| name.len() <= KEY_ID_BYTES_MAX)
-        });
+        && keys
+            .iter()
+            .all(|(name, key)| key.algorithm() == Algorithm::Ed25519 && name.is_some_and(can_be_given));
     if are_good {
         Ok(())
     } else {
-        Err("requests are signed by Ed25519, and each key has a name (`kid`)".to_owned())
+        let wrong = "requests are signed by Ed25519, and each key has a name (`kid`) of 1 to 256 characters of printable ASCII";
+        Err(wrong.to_owned())
     }
+}
+
+/// Whether a request can name a key so: `keyid` is a string of RFC 9651.
+fn can_be_given(name: &str) -> bool {
+    name.len() <= KEY_ID_BYTES_MAX && name.bytes().all(|byte| matches!(byte, b' '..=b'~'))
 }
 
 #[cfg(test)]
@@ -47,6 +53,7 @@ mod tests {
             json!({"keys": [key]})
         };
         assert_eq!(check(&json!({"keys": [good]})), Ok(()));
+        assert_eq!(check(&with("kid", json!("my \"key\" ~1"))), Ok(()));
         for (what, jwks) in [
             ("no keys", json!({"keys": []})),
             ("no set", good.clone()),
@@ -55,6 +62,8 @@ mod tests {
                 with("d", json!("nWGxne_9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A")),
             ),
             ("no name", with("kid", json!(null))),
+            ("a name in no ASCII", with("kid", json!("schlüssel"))),
+            ("a name with a tab", with("kid", json!("a\tb"))),
             ("no key", with("x", json!("AAAA"))),
             ("for encryption", with("use", json!("enc"))),
             ("the same name twice", json!({"keys": [good, good]})),

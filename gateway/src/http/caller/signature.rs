@@ -248,17 +248,20 @@ pub(super) fn check_key(signed_by: Option<&SignedBy>, keys: &SigningKeys) -> Res
 }
 
 fn signature(headers: &HeaderMap) -> Result<RequestSignature, Refusal> {
-    let lines = |name: &HeaderName| {
-        let lines = headers.get_all(name).iter().map(|value| value.to_str().ok());
-        let lines: Option<Vec<_>> = lines.collect();
-        lines
-            .filter(|lines| !lines.is_empty())
-            .map(|lines| lines.join(", "))
-    };
-    let (Some(input), Some(signature)) = (lines(&SIGNATURE_INPUT), lines(&SIGNATURE)) else {
+    let input = text(headers, &SIGNATURE_INPUT)?;
+    let signature = text(headers, &SIGNATURE)?;
+    let (Some(input), Some(signature)) = (input, signature) else {
         return Err(required());
     };
     RequestSignature::parse(&input, &signature).map_err(|error| invalid(error.to_string()))
+}
+
+/// All lines of a header together; none if there is no such header.
+fn text(headers: &HeaderMap, name: &HeaderName) -> Result<Option<String>, Refusal> {
+    let lines = headers.get_all(name).iter().map(HeaderValue::to_str);
+    let lines: Result<Vec<_>, _> = lines.collect();
+    let lines = lines.map_err(|_| invalid("`Signature-Input` and `Signature` are printable ASCII"))?;
+    Ok((!lines.is_empty()).then(|| lines.join(", ")))
 }
 
 fn verify<'k>(
@@ -312,6 +315,17 @@ mod tests {
 
     fn at(millis: i64) -> Timestamp {
         Timestamp::from_millis(millis)
+    }
+
+    #[test]
+    fn a_signature_that_is_not_ascii_is_told_from_none() {
+        let mut headers = HeaderMap::new();
+        let code = |headers: &HeaderMap| signature(headers).err().map(|refusal| refusal.code());
+        assert_eq!(code(&headers), Some(Code::SignatureRequired));
+        let input = HeaderValue::from_bytes("sig=();keyid=\"schlüssel\"".as_bytes()).unwrap();
+        headers.insert(SIGNATURE_INPUT, input);
+        headers.insert(SIGNATURE, HeaderValue::from_static("sig=:AA==:"));
+        assert_eq!(code(&headers), Some(Code::SignatureInvalid));
     }
 
     /// This nonce of the key `a` of the agent.
