@@ -366,7 +366,7 @@ fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) ->
     };
     let done = match &due.subject {
         Subject::Agent(agent) => firing.on_agent(directory, *agent),
-        Subject::Tool(tool) => firing.on_tool(directory, tool),
+        Subject::Tool(tool) => firing.on_tool(directory, tool, due.recorded),
     };
     let Some(Done {
         kind,
@@ -429,9 +429,11 @@ impl Firing<'_> {
         })
     }
 
-    /// What the rule does about a tool; `None` if it is gone.
-    fn on_tool(&self, directory: &Directory, tool: &SlashFreeName) -> Option<Done> {
-        let tool = directory.tools.get(tool)?;
+    /// What the rule does about a tool that was there when this was recorded; `None` if it is gone, or another one has
+    /// its name by now.
+    fn on_tool(&self, directory: &Directory, tool: &SlashFreeName, recorded: Timestamp) -> Option<Done> {
+        let tool = directory.tools.get(tool);
+        let tool = tool.filter(|tool| tool.created_at <= recorded)?;
         let changed = self.rule.effect.apply_to_tool(tool, self.reason, self.now);
         Some(Done {
             kind: if changed.is_some() {
@@ -651,6 +653,22 @@ mod tests {
             let plan = fired(&directory(standing, effect), &due, was_stopped, now);
             let is_made = !plan.writes.is_empty();
             assert_eq!(is_made.then_some(plan.kind), kind, "{standing:?} {effect:?}");
+        }
+    }
+
+    #[test]
+    fn a_tool_that_was_registered_behind_what_was_counted_is_another_one_of_its_name() {
+        let due = Due {
+            subject: Subject::Tool(SlashFreeName::new("github").unwrap()),
+            ..due("one", 0)
+        };
+        for (created_at, is_made) in [(0, true), (1, false)] {
+            let mut directory = directory(&Standing::Active, Effect::Freeze);
+            let mut tool = Tool::clone(directory.tools.get("github").unwrap());
+            tool.created_at = Timestamp::from_millis(created_at);
+            directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
+            let plan = fired(&directory, &due, false, Timestamp::from_millis(1_000));
+            assert_eq!(!plan.writes.is_empty(), is_made, "{created_at}");
         }
     }
 

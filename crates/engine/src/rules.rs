@@ -170,6 +170,9 @@ impl RecentEntries {
             self.stopped.remove(&subject);
             self.unfrozen.insert(subject, (seq, at));
         }
+        if let Some(subject) = deleted(kind, body) {
+            self.forget_all_of(&subject);
+        }
         for shown in shown(kind, body) {
             self.news.entry(shown.clone()).or_insert(seq);
             let seen = self.seen.entry(shown).or_default();
@@ -205,6 +208,13 @@ impl RecentEntries {
         } else {
             self.puts.remove(&*rule.name);
         }
+    }
+
+    fn forget_all_of(&mut self, subject: &Subject) {
+        self.seen.retain(|(_, of), _| of != subject);
+        self.news.retain(|(_, of), _| of != subject);
+        self.unfrozen.remove(subject);
+        self.stopped.remove(subject);
     }
 
     /// Forgets what is older than any rule could count, and what is more than is remembered, if it is time for that.
@@ -330,6 +340,15 @@ fn frozen(kind: &str, body: &str) -> Option<Subject> {
 /// Whom or what a person has unfrozen, if that is what an entry is about.
 fn unfrozen(kind: &str, body: &str) -> Option<Subject> {
     about(kind, body, [EntryKind::AgentUnfrozen, EntryKind::ToolUnfrozen])
+}
+
+/// The tool that was deleted, if that is what an entry is about: the next one of its name is another tool.
+fn deleted(kind: &str, body: &str) -> Option<Subject> {
+    if kind != EntryKind::ToolDeleted.as_str() {
+        return None;
+    }
+    let tool = serde_json::from_str::<ToolBody>(body).ok()?;
+    Some(Subject::Tool(tool.name))
 }
 
 /// Whom or what an entry is about, if it is of one of these kinds: the first is about agents, the second about tools.
@@ -511,6 +530,35 @@ mod tests {
         assert_eq!(due(&mut recent, Trigger::Denials, Effect::Freeze), of_agent(6));
         recent.forget(at(100_000));
         assert!(recent.seen.is_empty() && recent.unfrozen.is_empty());
+    }
+
+    #[test]
+    fn what_was_seen_of_a_tool_that_was_deleted_is_not_counted_for_the_next_one_of_its_name() {
+        let mail = Subject::Tool(SlashFreeName::new("mail").unwrap());
+        let import = |tool: &str| format!(r#"{{"tool":"{tool}","changed":[{{"name":"a","held":{{}}}}]}}"#);
+        let mut recent = RecentEntries::default();
+        for (seq, tool) in [(1, "mail"), (2, "mail"), (3, "hub")] {
+            recent.see(entry(seq, 0), "tool_imported", &import(tool));
+        }
+        let rule = rule(Trigger::DefinitionChanged, 2);
+        assert_eq!(recent.due(&rule)[0].evidence, [1, 2]);
+        recent.looked(|_| true);
+        recent.see(
+            entry(4, 1),
+            "tool_deleted",
+            r#"{"by":{"key":"k"},"name":"mail","withdrawn_from":[]}"#,
+        );
+        assert_eq!(recent.due(&rule), []);
+        recent.looked(|_| true);
+        assert!(recent.is_settled(&rule), "a tool that is gone keeps no rule open");
+        recent.see(entry(5, 2), "tool_imported", &import("mail"));
+        assert_eq!(recent.due(&rule), []);
+        recent.see(entry(6, 3), "tool_imported", &import("mail"));
+        let due = recent.due(&rule);
+        assert_eq!((&due[0].subject, &due[0].evidence), (&mail, &vec![5, 6]));
+        recent.see(entry(7, 4), "tool_imported", &import("hub"));
+        let of_hub = recent.due(&rule).into_iter().find(|due| due.subject != mail);
+        assert_eq!(of_hub.unwrap().evidence, [3, 7], "the other tool is still there");
     }
 
     #[test]

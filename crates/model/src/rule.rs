@@ -31,8 +31,8 @@ pub enum Trigger {
     CanaryCalls,
     /// Changes that were allowed.
     Mutations,
-    /// Imports that changed a pinned definition, for the tool; and asks for an action whose definition waits for a person, for
-    /// the agent.
+    /// Imports that brought another definition of an action than the one that was registered, by hand or by an import,
+    /// for the tool; and asks for an action whose definition waits for a person, for the agent.
     DefinitionChanged,
     /// Reports that something else was done than what was allowed.
     OutcomeMismatch,
