@@ -37,9 +37,18 @@ const FILE_LIMITS: Limits = Limits {
 #[derive(Default)]
 pub struct Complaints {
     /// Held for one look-up at a time and never across an `await`.
-    told: Mutex<HashMap<PathBuf, String>>,
+    told: Mutex<HashMap<PathBuf, Told>>,
     /// What of each file its issuer was given last. Held like the other.
     given: Mutex<HashMap<PathBuf, Given>>,
+}
+
+/// What was told of a file or of their folder.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Told {
+    /// When the issuer of the file was registered: of another one of its name nothing was told. `None` for the folder.
+    since: Option<Timestamp>,
+    /// What is wrong.
+    wrong: String,
 }
 
 /// What of a file was given, and to whom.
@@ -53,13 +62,13 @@ struct Given {
 
 impl Complaints {
     /// Whether this is news about the file; `None` is that nothing is wrong with it.
-    fn is_news(&self, file: &Path, wrong: Option<&str>) -> bool {
+    fn is_news(&self, file: &Path, news: Option<&Told>) -> bool {
         let mut told = lock(&self.told);
-        let before = match wrong {
-            Some(wrong) => told.insert(file.to_owned(), wrong.to_owned()),
+        let before = match news {
+            Some(news) => told.insert(file.to_owned(), news.clone()),
             None => told.remove(file),
         };
-        before.as_deref() != wrong
+        before.as_ref() != news
     }
 
     /// Whether this was the last of the file that was given.
@@ -172,8 +181,12 @@ impl Gateway {
         let mut given_all = Ok(());
         for found in self.found(read) {
             let wrong = self.issuer_files.wrong(&found);
-            if self.issuer_files.is_news(&found.file, wrong.as_deref())
-                && let Some(wrong) = &wrong
+            let wrong = wrong.map(|wrong| Told {
+                since: Some(found.since),
+                wrong,
+            });
+            if self.issuer_files.is_news(&found.file, wrong.as_ref())
+                && let Some(Told { wrong, .. }) = &wrong
             {
                 let file = found.file.display();
                 tracing::warn!(%file, "the keys in `{file}` are not used, and the issuer keeps its own: {wrong}");
@@ -202,10 +215,13 @@ impl Gateway {
 
     /// What the files hold; nothing if their folder cannot be read, and that is told.
     fn found(&self, ReadFiles(read): ReadFiles) -> Vec<Found> {
-        let wrong = read.as_ref().err().map(String::as_str);
+        let wrong = read.as_ref().err().map(|wrong| Told {
+            since: None,
+            wrong: wrong.clone(),
+        });
         if let Some(folder) = &self.options.issuer_keys
-            && self.issuer_files.is_news(folder, wrong)
-            && let Some(wrong) = wrong
+            && self.issuer_files.is_news(folder, wrong.as_ref())
+            && let Some(Told { wrong, .. }) = &wrong
         {
             let folder = folder.display();
             tracing::warn!(%folder, "the files in `{folder}` are not used, and issuers keep their keys: {wrong}");
@@ -327,11 +343,22 @@ mod tests {
     #[test]
     fn what_is_wrong_is_told_once_until_it_is_something_else() {
         let complaints = Complaints::default();
-        let news = |wrong| complaints.is_news(Path::new("/a.json"), wrong);
+        let news = |since| {
+            let complaints = &complaints;
+            move |wrong: Option<&str>| {
+                let told = wrong.map(|wrong| Told {
+                    since: Some(Timestamp::from_millis(since)),
+                    wrong: wrong.to_owned(),
+                });
+                complaints.is_news(Path::new("/a.json"), told.as_ref())
+            }
+        };
         assert_eq!(
-            [Some("bad"), Some("bad"), Some("worse"), None, None, Some("bad")].map(news),
+            [Some("bad"), Some("bad"), Some("worse"), None, None, Some("bad")].map(news(1)),
             [true, false, true, true, false, true]
         );
+        let again = [Some("bad"), Some("bad")].map(news(2));
+        assert_eq!(again, [true, false], "that was another issuer of its name");
     }
 
     #[test]
