@@ -122,14 +122,14 @@ impl Metrics {
         registry.register("shadow_differences", "Decisions that policies on trial would have made otherwise", self.shadow_differences.clone());
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.repeats.clone());
-        registry.register("slow_lane_asks", "Asks that were let in of tenants that were refused more than that", self.slow_lane_asks.clone());
+        registry.register("slow_lane_asks", "Asks that were let in, a batch once, of tenants that are refused at least as often as they are let in", self.slow_lane_asks.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
         registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
         registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("batch_retries", "Batches that were made again, each time they were, by why", self.batch_retries.clone());
-        registry.register("sequencer_waiting", "Submissions that wait to be recorded", self.waiting.clone());
+        registry.register("sequencer_waiting", "Asks and other things of agents, and changes, that wait to be recorded", self.waiting.clone());
         registry.register("asks", "Asks that are being answered", self.asks.clone());
         registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());

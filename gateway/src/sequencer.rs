@@ -33,11 +33,14 @@ use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
 use canon::Digest;
 use contents::Contents;
+use engine::approvals::{ApprovalChange, Step};
+use engine::budgets::moves::Move;
+use engine::proposal::Intent;
 use engine::{Conflict, Disposition, Proposal};
 use ledger::SigningKey;
 pub use load_signal::LoadSignal;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
-use queue::{Entrance, Lane, NoEntry};
+use queue::{Entrance, Lane, NoEntry, Rank};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -311,7 +314,8 @@ impl Sequencer {
 
     /// Whether one more ask of this tenant would find room in the queue.
     pub fn has_room(&self, tenant: TenantId) -> bool {
-        self.queue.has_room(Lane::Tenant(tenant))
+        let rank = Rank::Agents;
+        self.queue.has_room(Lane { rank, tenant })
     }
 
     /// Whether so many wait that whatever nobody waits for should step back.
@@ -329,17 +333,38 @@ impl Sequencer {
         Duration::from_micros(self.commit_micros.load(Ordering::Relaxed))
     }
 
-    /// How many proposals wait.
+    /// How many proposals of agents and how many submissions of people and jobs wait.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
 }
 
-/// Agents wait in the lane of their tenant. Whatever else changes goes before them.
+/// Everybody waits in a lane of their tenant. What has expired, of several tenants at once, the gateway writes down by
+/// itself: it waits in a lane of the system tenant.
 fn lane_of(proposals: &[Proposal]) -> Lane {
-    match proposals.first() {
-        Some(proposal) if proposal.is_of_an_agent() => Lane::Tenant(proposal.tenant),
-        _ => Lane::Changes,
+    let Some(first) = proposals.first() else {
+        return Lane {
+            rank: Rank::People,
+            tenant: TenantId::SYSTEM,
+        };
+    };
+    let (rank, tenant) = match &first.intent {
+        _ if first.is_of_an_agent() => (Rank::Agents, first.tenant),
+        intent if is_expiry(intent) => (Rank::People, TenantId::SYSTEM),
+        Intent::Change(_) | Intent::NewTenant { .. } | Intent::Base { .. } => {
+            (Rank::Directories, first.tenant)
+        }
+        _ => (Rank::People, first.tenant),
+    };
+    Lane { rank, tenant }
+}
+
+/// Whether it tells that the time of something is over.
+fn is_expiry(intent: &Intent) -> bool {
+    match intent {
+        Intent::Approval(ApprovalChange { step, .. }) => matches!(step, Step::Expire),
+        Intent::Budget(change) => matches!(change.what, Move::Expire(_)),
+        _ => false,
     }
 }
 
@@ -361,5 +386,48 @@ fn status_of(disposition: Disposition) -> CommitStatus {
         }),
         Disposition::Repeated(answer) => CommitStatus::Repeated(answer),
         Disposition::Conflict(conflict) => CommitStatus::Conflict(conflict),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::budgets::moves::{BudgetChange, BudgetMove};
+    use model::{ApprovalId, BudgetId, ReservationId};
+    use serde_json::json;
+
+    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+
+    fn lane_of_one(intent: Intent) -> (Rank, TenantId) {
+        let lane = lane_of(&[Proposal {
+            tenant: TENANT,
+            revision: 0,
+            base: Digest::of(b"policies"),
+            intent,
+        }]);
+        (lane.rank, lane.tenant)
+    }
+
+    /// Such a submission is about several tenants, and one of them may have a crowd in its lane.
+    #[test]
+    fn what_has_expired_waits_in_the_lane_of_no_tenant_that_it_is_about() {
+        let moved = |what| Intent::Budget(Box::new(BudgetMove { what, repeat: None }));
+        let expired = [
+            Intent::Approval(ApprovalChange {
+                id: ApprovalId::from_bytes([2; 16]),
+                step: Step::Expire,
+            }),
+            moved(Move::Expire(ReservationId::from_bytes([3; 16]))),
+        ];
+        for intent in expired {
+            assert_eq!(lane_of_one(intent), (Rank::People, TenantId::SYSTEM));
+        }
+        let frozen = moved(Move::Change {
+            id: BudgetId::from_bytes([4; 16]),
+            change: BudgetChange::Freeze,
+            reason: None,
+            by: json!({}),
+        });
+        assert_eq!(lane_of_one(frozen), (Rank::People, TENANT));
     }
 }

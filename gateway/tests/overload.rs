@@ -34,6 +34,8 @@ const PLACES: usize = 8;
 const READERS_LEFT: usize = 2;
 /// How many requests of a tenant wait to read.
 const READS_WAITING: usize = 256;
+/// How many changes of a tenant alone wait to be recorded, but for those of its directory.
+const CHANGES: usize = 128;
 
 /// A gateway that is busy with one commit until that is let go, and the ask that is in it.
 async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
@@ -325,6 +327,55 @@ async fn a_flood_of_asks_keeps_nobody_from_freezing_the_agent() {
     for reply in waited {
         assert_eq!(reply.json()["reason_code"], "agent_frozen");
     }
+    stage.assert_sound().await;
+}
+
+/// Nor anybody of its own.
+#[tokio::test]
+async fn a_crowd_of_changes_in_one_tenant_keeps_nobody_of_another_from_freezing() {
+    const REFUSED: usize = 10;
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("quiet").await;
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 5});
+    let budget = stage.admin("POST", "/v1/budgets", &budget).await.expect(201);
+    let fund = format!("/v1/budgets/{}/fund", budget["id"].as_str().unwrap());
+    stage.faults.plan([Fault::Hold]);
+    let first = ask(&stage, 0);
+    until(|| stage.faults.held() == 1).await;
+    let funding = |_| {
+        let (stage, fund) = (Arc::clone(&stage), fund.clone());
+        tokio::spawn(async move { stage.admin("POST", &fund, &json!({"amount": 1})).await })
+    };
+    let funds: Vec<_> = (0..CHANGES + REFUSED).map(funding).collect();
+    let finished = || funds.iter().filter(|fund| fund.is_finished()).count();
+    let waiting = || stage.gateway.sequencer.waiting();
+    until(|| finished() == REFUSED && waiting() == CHANGES).await;
+
+    let path = format!("/v1/agents/{}/freeze", other.agent);
+    let why = json!({"reason": "a test"});
+    let others = stage.call("POST", &path, &stage.operator).tenant(other.id);
+    let letting_go = async {
+        until(|| waiting() == CHANGES + 2).await;
+        stage.faults.let_go();
+    };
+    let (own, others, ()) = tokio::join!(
+        stage.set_standing(&stage.agent, "freeze"),
+        others.json(&why).send(),
+        letting_go
+    );
+    own.expect(200);
+    others.expect(200);
+    first.await.unwrap().expect(200);
+    let mut made = 0;
+    for reply in join_all(funds).await {
+        let reply = reply.unwrap();
+        if reply.status == 200 {
+            made += 1;
+        } else {
+            assert_eq!(reply.expect(503)["code"], "overloaded");
+        }
+    }
+    assert_eq!(made, CHANGES);
     stage.assert_sound().await;
 }
 

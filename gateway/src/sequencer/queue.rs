@@ -5,8 +5,10 @@
 //! each, and whoever comes rarely finds room. Lanes are served in turn, by how much of a batch they take (deficit round
 //! robin, Shreedhar and Varghese, 1995), so nobody waits for more than his share of the others.
 //!
-//! What people and jobs change has a lane of its own that is served first: agents that flood the gateway do not keep anybody
-//! from freezing them.
+//! What people and jobs change has lanes of its own, which are served before those of agents: agents that flood the
+//! gateway do not keep anybody from freezing them. The same rule holds there, so the people of one tenant leave room to
+//! those of others. What changes a directory, as freezing an agent does, goes before all else: whoever votes or funds
+//! budgets without rest keeps nobody of the same tenant from it either. Freezing a budget changes no directory.
 
 use super::busy_poll::BusyPoll;
 use crate::locks::lock;
@@ -19,16 +21,29 @@ use tokio::sync::Notify;
 
 /// How much of a batch a tenant gets before the next one has its turn, in proposals.
 const QUANTUM: usize = 32;
-/// How many changes may wait. They are few, and each waits for the one before.
+/// How many changes of directories may wait, and how many other submissions of people and jobs. Of both there are few.
 const CHANGES_MAX: usize = 256;
+/// How many ranks there are.
+const RANKS: usize = 3;
 
 /// Which lane a submission waits in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Lane {
-    /// Before everybody else: what people and jobs change.
-    Changes,
-    /// With whatever the agents of this tenant want.
-    Tenant(TenantId),
+pub(super) struct Lane {
+    /// Before and behind whom.
+    pub(super) rank: Rank,
+    /// Whose it is.
+    pub(super) tenant: TenantId,
+}
+
+/// Who goes before whom: a lane is served when all of the ranks before its own are empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Rank {
+    /// What changes a directory.
+    Directories,
+    /// What else people and jobs want.
+    People,
+    /// What agents want.
+    Agents,
 }
 
 /// Why something does not get into the queue.
@@ -59,17 +74,22 @@ struct Inside<T> {
     /// Whether there may be something: what is looked at without the lock. It says yes before whoever puts something in
     /// lets go of the lock, and no only where somebody has seen with the lock that there is nothing.
     may_have_any: AtomicBool,
-    room: usize,
 }
 
 struct Waiting<T> {
-    changes: VecDeque<T>,
+    /// By rank.
+    ranks: [Lanes<T>; RANKS],
+    is_closed: bool,
+}
+
+/// The lanes of one rank.
+struct Lanes<T> {
     tenants: HashMap<TenantId, Tenant<T>>,
     /// Whose turn it is, and who comes after. Who has nothing waiting is not here.
     turns: VecDeque<TenantId>,
-    /// How many proposals wait in the lanes of tenants.
+    /// How much of the room is taken.
     size: usize,
-    is_closed: bool,
+    room: usize,
 }
 
 struct Tenant<T> {
@@ -79,20 +99,16 @@ struct Tenant<T> {
     credit: usize,
 }
 
-/// A queue with room for so many proposals of tenants.
+/// A queue with room for so many proposals of agents.
 pub(super) fn queue<T>(room: usize) -> (Entrance<T>, Exit<T>) {
     let waiting = Waiting {
-        changes: VecDeque::new(),
-        tenants: HashMap::new(),
-        turns: VecDeque::new(),
-        size: 0,
+        ranks: [CHANGES_MAX, CHANGES_MAX, room].map(Lanes::with_room),
         is_closed: false,
     };
     let inside = Arc::new(Inside {
         waiting: Mutex::new(waiting),
         news: Notify::new(),
         may_have_any: AtomicBool::new(false),
-        room,
     });
     let exit = Exit {
         inside: Arc::clone(&inside),
@@ -108,20 +124,20 @@ impl<T> Clone for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Puts something at the end of its lane; `size` is how many proposals it has.
+    /// Puts something at the end of its lane; `size` is how many proposals it has. What people and jobs want takes one
+    /// place, however many it has.
     pub(super) fn push(&self, lane: Lane, size: usize, item: T) -> Result<(), NoEntry> {
         let inside = &self.0.0;
         let mut waiting = inside.lock();
         if waiting.is_closed {
             return Err(NoEntry::Closed);
         }
-        if !waiting.has_room(lane, size, inside.room) {
+        let lanes = waiting.lanes(lane.rank);
+        let size = if lane.rank == Rank::Agents { size } else { 1 };
+        if !lanes.has_room(lane.tenant, size) {
             return Err(NoEntry::Full);
         }
-        match lane {
-            Lane::Changes => waiting.changes.push_back(item),
-            Lane::Tenant(tenant) => waiting.queue_up(tenant, size, item),
-        }
+        lanes.queue_up(lane.tenant, size, item);
         inside.may_have_any.store(true, Ordering::Release);
         drop(waiting);
         inside.news.notify_one();
@@ -130,14 +146,12 @@ impl<T> Entrance<T> {
 
     /// Whether one more would find room now. By the time it comes that may have changed.
     pub(super) fn has_room(&self, lane: Lane) -> bool {
-        let inside = &self.0.0;
-        inside.lock().has_room(lane, 1, inside.room)
+        self.0.0.lock().lanes(lane.rank).has_room(lane.tenant, 1)
     }
 
-    /// How many proposals of tenants and how many changes wait.
+    /// How many proposals of agents and how many submissions of people and jobs wait.
     pub(super) fn waiting(&self) -> usize {
-        let waiting = self.0.0.lock();
-        waiting.size + waiting.changes.len()
+        self.0.0.lock().ranks.iter().map(|lanes| lanes.size).sum()
     }
 
     /// Whether nobody takes anything out any more.
@@ -194,15 +208,29 @@ impl<T> Inside<T> {
 }
 
 impl<T> Waiting<T> {
-    fn has_room(&self, lane: Lane, size: usize, room: usize) -> bool {
-        match lane {
-            Lane::Changes => self.changes.len() < CHANGES_MAX,
-            Lane::Tenant(tenant) => {
-                let left = room.saturating_sub(self.size);
-                let before = self.tenants.get(&tenant).map_or(0, |lane| lane.size);
-                size <= left && before < left
-            }
+    fn lanes(&mut self, rank: Rank) -> &mut Lanes<T> {
+        &mut self.ranks[rank as usize]
+    }
+
+    fn take(&mut self) -> Option<T> {
+        self.ranks.iter_mut().find_map(Lanes::take)
+    }
+}
+
+impl<T> Lanes<T> {
+    fn with_room(room: usize) -> Self {
+        Self {
+            tenants: HashMap::new(),
+            turns: VecDeque::new(),
+            size: 0,
+            room,
         }
+    }
+
+    fn has_room(&self, tenant: TenantId, size: usize) -> bool {
+        let left = self.room.saturating_sub(self.size);
+        let before = self.tenants.get(&tenant).map_or(0, |lane| lane.size);
+        size <= left && before < left
     }
 
     fn queue_up(&mut self, tenant: TenantId, size: usize, item: T) {
@@ -220,9 +248,6 @@ impl<T> Waiting<T> {
     }
 
     fn take(&mut self) -> Option<T> {
-        if let Some(change) = self.changes.pop_front() {
-            return Some(change);
-        }
         loop {
             let tenant = *self.turns.front()?;
             let lane = self.tenants.get_mut(&tenant);
@@ -242,7 +267,7 @@ impl<T> Waiting<T> {
 }
 
 impl<T> Tenant<T> {
-    /// The first of the lane, if there is credit for it.
+    /// The first of the lane, if there is credit for it; `waiting` is how much of the room is taken.
     fn take(&mut self, waiting: &mut usize) -> Option<T> {
         let (size, item) = self.items.pop_front_if(|(size, _)| *size <= self.credit)?;
         self.credit -= size;
@@ -264,10 +289,9 @@ impl<T> Drop for Exit<T> {
     fn drop(&mut self) {
         let mut waiting = self.inside.lock();
         waiting.is_closed = true;
-        waiting.changes.clear();
-        waiting.tenants.clear();
-        waiting.turns.clear();
-        waiting.size = 0;
+        for lanes in &mut waiting.ranks {
+            *lanes = Lanes::with_room(lanes.room);
+        }
     }
 }
 
@@ -275,9 +299,19 @@ impl<T> Drop for Exit<T> {
 mod tests {
     use super::*;
 
-    const A: Lane = Lane::Tenant(TenantId::from_bytes([1; 16]));
-    const B: Lane = Lane::Tenant(TenantId::from_bytes([2; 16]));
-    const C: Lane = Lane::Tenant(TenantId::from_bytes([3; 16]));
+    const A: Lane = lane(Rank::Agents, 1);
+    const B: Lane = lane(Rank::Agents, 2);
+    const C: Lane = lane(Rank::Agents, 3);
+    const VOTES_OF_A: Lane = lane(Rank::People, 1);
+    const VOTES_OF_B: Lane = lane(Rank::People, 2);
+    const FREEZES_OF_A: Lane = lane(Rank::Directories, 1);
+
+    const fn lane(rank: Rank, tenant: u8) -> Lane {
+        Lane {
+            rank,
+            tenant: TenantId::from_bytes([tenant; 16]),
+        }
+    }
 
     /// Fills a lane, and says how many went in.
     fn fill(entrance: &Entrance<Lane>, lane: Lane, size: usize) -> usize {
@@ -327,10 +361,22 @@ mod tests {
     fn changes_go_before_a_flood_and_find_room_beside_it() {
         let (entrance, exit) = queue(64);
         fill(&entrance, A, 1);
-        entrance.push(Lane::Changes, 500, Lane::Changes).unwrap();
-        assert_eq!(exit.take(), Some(Lane::Changes));
-        assert_eq!(fill(&entrance, Lane::Changes, 1), CHANGES_MAX);
-        assert_eq!(entrance.push(Lane::Changes, 1, Lane::Changes), Err(NoEntry::Full));
+        entrance.push(VOTES_OF_A, 500, VOTES_OF_A).unwrap();
+        entrance.push(FREEZES_OF_A, 500, FREEZES_OF_A).unwrap();
+        assert_eq!(taken(&exit, 3), [FREEZES_OF_A, VOTES_OF_A, A]);
+    }
+
+    #[test]
+    fn the_people_of_one_tenant_leave_room_to_those_of_others_and_turns() {
+        let (entrance, exit) = queue(64);
+        assert_eq!(fill(&entrance, VOTES_OF_A, 1), CHANGES_MAX / 2);
+        assert_eq!(entrance.push(VOTES_OF_A, 1, VOTES_OF_A), Err(NoEntry::Full));
+        assert_eq!(fill(&entrance, VOTES_OF_B, 1), CHANGES_MAX / 4);
+        assert!(taken(&exit, QUANTUM + 1).contains(&VOTES_OF_B));
+        // Nor do they keep anybody of their own from freezing an agent.
+        fill(&entrance, VOTES_OF_A, 1);
+        assert_eq!(fill(&entrance, FREEZES_OF_A, 1), CHANGES_MAX / 2);
+        assert_eq!(exit.take(), Some(FREEZES_OF_A));
     }
 
     #[test]
