@@ -77,7 +77,7 @@ impl FairSemaphore {
         )
     }
 
-    /// For those who verify, export, follow or replay ledgers, and take evidence.
+    /// For those who verify, export, follow or replay ledgers, erase in them, and take evidence.
     pub fn for_readings() -> Self {
         Self::waiting(
             WAIT_MAX,

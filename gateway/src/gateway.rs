@@ -156,6 +156,11 @@ pub struct Gateway {
     pub indexing: Arc<Indexing>,
     /// Where the job has come to that erases what is old.
     pub retention: Retention,
+    /// The tenants whose people erase something now.
+    pub erasures_of: OneEach,
+    /// Held while an erasure is recorded. A commit has one at most, because everybody else in it waits for the bodies
+    /// to go.
+    pub erasing: tokio::sync::Mutex<()>,
     /// What was found of ledgers that were verified without being asked.
     pub watch: Arc<Watch>,
     /// The places for connections.
@@ -170,7 +175,7 @@ pub struct Gateway {
     pub drafts: FairSemaphore,
     /// Acquired before searches for what is permitted.
     pub searches: FairSemaphore,
-    /// Acquired for each chunk of a ledger, by those who verify, follow or replay it or have it in a file.
+    /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file.
     pub readings: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.
     pub reads: FairSemaphore,

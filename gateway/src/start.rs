@@ -178,6 +178,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         live,
         indexing,
         retention: Retention::default(),
+        erasures_of: OneEach::default(),
+        erasing: tokio::sync::Mutex::default(),
         watch,
         metrics,
         change_locks: ChangeLocks::default(),

@@ -13,12 +13,15 @@ use gateway::cli;
 use model::{Role, TenantId, Timestamp};
 use serde_json::{Value, json};
 use stage::Stage;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::faults::Fault;
 use store::{BlockClaim, Store};
 use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, ask, merging, reading};
-use support::{World, until};
+use support::{Reply, World, until};
+use tokio::task::JoinHandle;
 
 /// A tenant with an admin.
 struct Scene {
@@ -375,6 +378,35 @@ async fn what_is_old_goes_on_being_erased_after_a_commit_and_is_told_until_it_is
     is_told(0).await;
 }
 
+/// It would keep those of all other tenants waiting.
+#[tokio::test]
+async fn what_is_erased_by_itself_does_not_wait_behind_the_tenants_own_crowd() {
+    const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    scene.decide("jane", "call-1").await;
+    scene.world.clock.advance_millis(2 * DAY_MS);
+    let path = format!("/v1/tenants/{}", scene.tenancy.id);
+    let settings = json!({"settings": {"erase_after_days": 1}});
+    let change = scene.world.call("PATCH", &path, &scene.world.operator);
+    change.json(&settings).send().await.expect(200);
+    let gateway = Arc::clone(&scene.world.gateway);
+    let first = gateway.readings.acquire_for_part(scene.tenancy.id).await;
+    let mut behind = pin!(gateway.readings.acquire_for_part(scene.tenancy.id));
+    assert!(
+        tokio::time::timeout(Duration::ZERO, behind.as_mut())
+            .await
+            .is_err()
+    );
+    // From here on the turn of the tenant is that of the one behind, which does nothing with it.
+    drop(first);
+    let job = tokio::spawn({
+        let gateway = Arc::clone(&gateway);
+        async move { gateway.erase_old(gateway.clock.now()).await.erased }
+    });
+    until(|| job.is_finished()).await;
+    assert_eq!(job.await.unwrap(), 1);
+}
+
 /// As where a standby takes over that lacks the last commits.
 #[tokio::test]
 async fn what_was_erased_by_itself_and_is_there_again_in_another_database_is_erased_again() {
@@ -462,6 +494,55 @@ async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {
     let rest = erase(next).await.expect(200);
     assert_eq!(rest, json!({"erased": 600 - erased, "waiting": 0, "done": true}));
     stage.ask(&stage::reading()).await.expect(200);
+}
+
+/// Whoever hangs up ends nothing, and could begin it again and again.
+#[tokio::test]
+async fn a_tenant_erases_once_at_a_time_in_the_line_of_those_who_read_ledgers() {
+    let stage = Arc::new(Stage::set().await);
+    stage.ask(&stage::reading()).await.expect(200);
+    let place = stage.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let mut calls = vec![erasing(&stage), erasing(&stage)];
+    until(|| calls.iter().any(JoinHandle::is_finished)).await;
+    let refused = calls.iter().position(JoinHandle::is_finished).unwrap();
+    assert_busy(&calls.swap_remove(refused).await.unwrap());
+    calls[0].abort();
+    assert_busy(&erasing(&stage).await.unwrap());
+    drop(place);
+    until(|| stage.gateway.erasures_of.begin(stage.tenant).is_some()).await;
+    let nothing = json!({"erased": 0, "waiting": 0, "done": true});
+    assert_eq!(erasing(&stage).await.unwrap().expect(200), nothing);
+    assert_eq!(stage.count("bodies_erased").await, 1);
+}
+
+/// Everybody else in a commit waits for the bodies to go.
+#[tokio::test]
+async fn an_erasure_waits_until_the_one_before_is_recorded_and_nobody_else_does() {
+    let stage = Arc::new(Stage::set().await);
+    stage.ask(&stage::reading()).await.expect(200);
+    let before = stage.gateway.erasing.lock().await;
+    let erasing = erasing(&stage);
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    stage.ask(&stage::reading()).await.expect(200);
+    assert!(!erasing.is_finished(), "it was recorded beside another one");
+    assert_eq!(stage.count("bodies_erased").await, 0);
+    drop(before);
+    assert_eq!(erasing.await.unwrap().expect(200)["done"], true);
+    assert_eq!(stage.count("bodies_erased").await, 1);
+}
+
+/// Whoever erases what the agent has done.
+fn erasing(stage: &Arc<Stage>) -> JoinHandle<Reply> {
+    let stage = Arc::clone(stage);
+    tokio::spawn(async move {
+        let what = json!({"agent": stage.agent.id});
+        stage.admin("POST", "/v1/ledger/erase", &what).await
+    })
+}
+
+fn assert_busy(reply: &Reply) {
+    assert_eq!(reply.expect(503)["code"], "overloaded");
+    assert_eq!(reply.headers["retry-after"], "5");
 }
 
 /// Whoever erases it again, as it was told to, finds nothing to erase.

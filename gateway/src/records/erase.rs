@@ -5,7 +5,8 @@
 //! people were asked; before it, what the search index knows. The commit adds an entry that tells which bodies are
 //! gone, by whom and by what they were chosen.
 //!
-//! A tenant may have it done by itself, after so many days: [`retention`].
+//! A tenant may have it done by itself, after so many days: [`retention`]. Its people erase once at a time. Each page
+//! of the ledger is read in the line of all who read ledgers, and of all erasures one at a time is recorded.
 //!
 //! What agents asked can be erased, and what came of it. What changed the directory cannot: that is who could do what,
 //! by names that the tenant has given. Nor can what agents did with budgets by themselves.
@@ -14,11 +15,13 @@ mod choose;
 pub mod retention;
 mod taking;
 
+use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, TenantCaller};
 use crate::records::times::first_since;
 use axum::Extension;
 use axum::extract::State;
+use axum::http::header;
 use choose::Choice;
 use model::{AgentId, Name, TenantId, Timestamp};
 use serde::{Deserialize, Serialize};
@@ -70,20 +73,29 @@ pub struct Progress {
     next_seq: Option<u64>,
 }
 
-/// Erases bodies.
+/// Erases bodies, for one caller of a tenant at a time.
 pub async fn erase(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Json(wanted): Json<Erase>,
 ) -> Result<Json<Progress>, Refusal> {
-    // A caller that goes away leaves no blocks of the search index held.
-    let work = tokio::spawn(async move { run(&gateway, &caller, wanted).await });
+    let begun = gateway.erasures_of.begin(caller.tenant).ok_or_else(busy)?;
+    // A caller that goes away leaves no blocks of the search index held, and begins nothing else before this is over.
+    let work = tokio::spawn(async move {
+        let _begun = begun;
+        run(&gateway, &caller, wanted).await
+    });
     work.await
         .unwrap_or_else(|error| {
             let detail = "erasing broke off; what was erased is in the ledger";
             Err(Refusal::broken_off(&error, "erasing broke off", detail))
         })
         .map(Json)
+}
+
+fn busy() -> Refusal {
+    let detail = "this tenant erases already; try again when that is done";
+    Refusal::new(Code::Overloaded, detail).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
 }
 
 /// Erases what is wanted, and says what came of it to whoever may still be told anything.
@@ -141,6 +153,7 @@ async fn take(
     let tenant = taking.tenant;
     let mut next = *seqs.start();
     while next <= *seqs.end() {
+        let permit = gateway.readings.acquire_for_part(taking.turn()).await;
         let page = gateway.store.entries(tenant, next, PAGE).await?;
         let Some(last) = page.last() else { break };
         next = last.seq + 1;
@@ -150,6 +163,7 @@ async fn take(
                 taking.add(entry).await?;
             }
         }
+        drop(permit);
         if taking.len() >= BATCH_MAX {
             taking.commit(next).await?;
         }

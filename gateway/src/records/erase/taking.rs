@@ -98,6 +98,15 @@ impl<'g> Taking<'g> {
         }
     }
 
+    /// Whose turn it is when it reads the ledger. What nobody has called for has one of its own: behind a crowd of this
+    /// tenant, what is old in the ledgers of all others would wait, too.
+    pub(super) const fn turn(&self) -> TenantId {
+        match self.by {
+            By::Setting(_) => TenantId::SYSTEM,
+            _ => self.tenant,
+        }
+    }
+
     pub(super) fn len(&self) -> usize {
         self.bodies.len()
     }
@@ -198,7 +207,12 @@ impl<'g> Taking<'g> {
 
     /// What became of a decision tells of it, and names it by its id.
     async fn add_outcomes(&mut self) -> Result<(), Refusal> {
+        if self.decisions.is_empty() {
+            return Ok(());
+        }
         let (store, tenant) = (&self.gateway.store, self.tenant);
+        // In the line in which the decisions were read: there may be as many again.
+        let _permit = self.gateway.readings.acquire_for_part(self.turn()).await;
         for seq in store.outcomes_of(tenant, &self.decisions).await? {
             let entries = store.entries(tenant, seq, 1).await?;
             let entry = entries
@@ -253,6 +267,8 @@ impl<'g> Taking<'g> {
     /// Erases what somebody else has not erased meanwhile: only that is left.
     async fn record(&mut self) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
+            // Taken before anything is looked at that may change while others are before this.
+            let alone = self.gateway.erasing.lock().await;
             let snapshot = self.gateway.snapshot.load_full();
             self.by.check(&snapshot, self.gateway.clock.now())?;
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
@@ -263,7 +279,10 @@ impl<'g> Taking<'g> {
                 bodies: self.bodies.values().cloned().collect(),
             };
             let proposal = Proposal::of(tenant, erasure);
-            match self.gateway.sequencer.record(proposal).await? {
+            let recorded = self.gateway.sequencer.record_without_following(proposal).await?;
+            drop(alone);
+            self.gateway.sequencer.follow(&recorded).await?;
+            match recorded {
                 CommitStatus::Recorded(_) => return Ok(()),
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
                 // Another gateway may have the same to do.
