@@ -389,6 +389,60 @@ async fn a_call_looks_so_much_up_and_says_where_to_go_on() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_call_compares_so_much_in_vain_and_says_where_to_go_on() {
+    const LARGE: u64 = 200;
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let mut large = ask(0);
+    large["context"]["attributes"] = json!({"text": "x".repeat(200_000)});
+    for n in 0..LARGE {
+        large["user"]["id"] = json!(if n == 0 { "u-first" } else { "u-other" });
+        world.authorize(&tenancy.token, &large).await;
+    }
+    let first = ENTRIES + 1;
+    let user = model::Name::new("u-first").unwrap();
+    // Where the pages end that do not come to the one that is wanted.
+    let search = async || {
+        let mut next = Some(world.store.head(tenancy.id).await.unwrap().seq + 1);
+        let (mut seqs, mut ends) = (Vec::new(), Vec::new());
+        while let Some(end) = next {
+            let wanted = Wanted {
+                filter: DecisionFilter::default(),
+                user: Some(user.clone()),
+                words: Vec::new(),
+                seqs: 1..end,
+                limit: 10,
+            };
+            let found = find(&*world.store, tenancy.id, wanted).await.unwrap();
+            seqs.extend(found.decisions.iter().map(|decision| decision.seq));
+            ends.extend(found.next);
+            next = found.next;
+        }
+        assert_eq!(seqs, [first]);
+        ends
+    };
+    let is_large = |end: &u64| (first + 1..first + LARGE).contains(end);
+    let read = search().await;
+    assert!(read.first().is_some_and(is_large), "{read:?}");
+    record(&world, &tenancy, 0, BLOCK).await;
+    until_indexed(&world, &tenancy, 1).await;
+    // It proposes everything, as one does of which all else has the term of what is wanted.
+    let query = engine::search::Query::new(&DecisionFilter::default(), Some(&user), &[]);
+    let posting = Posting {
+        term: query.terms()[0],
+        places: vec![0xff; 256],
+    };
+    let block = IndexedBlock {
+        token: version::token(7),
+        ..world.store.indexed(tenancy.id, 0..=0).await.unwrap()[0]
+    };
+    put(&world, &tenancy, &block, &[posting]).await;
+    let proposed = search().await;
+    assert!(proposed.first().is_some_and(is_large), "{proposed:?}");
+    assert!(proposed[0] > read[0], "small ones count, too");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_ledger_that_cannot_be_indexed_keeps_no_other_from_it() {
     let home = Arc::new(Home::new().await);
     let faults = Arc::new(FaultyStore::new(home.open().await));

@@ -19,6 +19,8 @@ use store::{Bulk, Room, StoredEntry};
 const CHUNK: u32 = 1_000;
 /// Entries that one request looks at for the kind it wants: beyond that it gets what was found and a cursor to go on.
 const LOOKED_AT_MAX: u64 = 20_000;
+/// Bytes of the bodies of these, at which it ends as well, with the chunk in which it comes to that: they may be large.
+const BYTES_LOOKED_AT_MAX: usize = 16 * store::BYTES_AT_ONCE;
 
 /// Which entries to list.
 #[derive(Debug, Deserialize)]
@@ -59,6 +61,7 @@ pub async fn list(
         kind,
         limit,
         next: start,
+        bytes_looked_at: 0,
         found: Vec::new(),
         room: Room::default(),
     };
@@ -97,6 +100,8 @@ struct Search {
     limit: usize,
     /// The first entry that was not looked at.
     next: u64,
+    /// Bytes of the bodies of those that were.
+    bytes_looked_at: usize,
     found: Vec<StoredEntry>,
     /// What is left on the page.
     room: Room,
@@ -105,7 +110,8 @@ struct Search {
 impl Search {
     /// One more than the page holds tells whether there is a next one. One without room for another may have none behind it.
     fn goes_on(&self) -> bool {
-        self.found.len() <= self.limit && self.room.is_left()
+        let is_full = self.found.len() > self.limit || !self.room.is_left();
+        !is_full && self.bytes_looked_at < BYTES_LOOKED_AT_MAX
     }
 
     fn chunk(&self) -> u32 {
@@ -121,6 +127,7 @@ impl Search {
                 break;
             }
             self.next = entry.seq + 1;
+            self.bytes_looked_at += entry.bytes();
             if self.kind.is_none_or(|kind| kind.as_str() == entry.kind) {
                 self.room.take(entry.bytes());
                 self.found.push(entry);
@@ -183,6 +190,7 @@ mod tests {
             kind,
             limit,
             next: 1,
+            bytes_looked_at: 0,
             found: Vec::new(),
             room: Room::default(),
         }
@@ -219,6 +227,20 @@ mod tests {
         search.look_at((1..=4).map(|seq| entry(seq, EntryKind::KeyCreated)).collect());
         assert!(!search.goes_on());
         assert_eq!(page(search, false), (vec![1, 2], Some("2".to_owned())));
+    }
+
+    #[test]
+    fn a_search_that_has_looked_at_much_in_vain_goes_on_behind_it() {
+        let mut search = search(Some(EntryKind::KeyCreated), 5);
+        let large = |seq| StoredEntry {
+            body: "x".repeat(BYTES_LOOKED_AT_MAX / 2),
+            ..entry(seq, EntryKind::Decision)
+        };
+        search.look_at(vec![large(1)]);
+        assert!(search.goes_on());
+        search.look_at(vec![large(2)]);
+        assert!(!search.goes_on());
+        assert_eq!(page(search, false), (vec![], Some("2".to_owned())));
     }
 
     #[test]

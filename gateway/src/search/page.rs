@@ -2,8 +2,8 @@
 //!
 //! A block that is in the index is asked there, and what it proposes is read from the ledger and compared. A block that
 //! is not, the newest entries above all, is read whole, so nothing is missed that was recorded before the call. A call
-//! reads a bounded number of such blocks, and looks a bounded number of terms up in the others: beyond that it gives
-//! what it has found and says where to go on.
+//! reads a bounded number of such blocks, looks a bounded number of terms up in the others, and compares decisions of a
+//! bounded size, wherever they come from: beyond that it gives what it has found and says where to go on.
 
 use super::are_of_ledger;
 use engine::search::{BLOCK, Places, Query, block_of, seqs_of, version};
@@ -11,7 +11,8 @@ use model::{Name, TenantId};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use store::{
-    Bulk, DecisionFilter, IndexedBlock, Posting, Room, Store, StoreError, StoredDecision, is_used_up,
+    BYTES_AT_ONCE, Bulk, DecisionFilter, IndexedBlock, Posting, Room, Store, StoreError, StoredDecision,
+    is_used_up,
 };
 
 /// Blocks that the index is asked for at once: half a million entries.
@@ -21,6 +22,11 @@ const BLOCKS_AT_ONCE: u64 = 256;
 const LOOK_UPS_MAX: u64 = 65_536;
 /// Blocks that a call reads because they are not in the index: some tens of milliseconds.
 const READ_MAX: u32 = 4;
+/// Bytes of bodies that a call compares, in vain or not: some tenths of a second. Decisions may be large, and the index
+/// may propose what is not wanted, while others wait for a place.
+const BYTES_MAX: usize = 8 * BYTES_AT_ONCE;
+/// What a decision counts for at least, because a small one has to be found, too: with 8,192 of them a call is over.
+const DECISION_BYTES_MIN: usize = 4 << 10;
 /// Decisions that are read at once.
 const CHUNK: u32 = 512;
 
@@ -59,6 +65,7 @@ pub async fn find(store: &dyn Store, tenant: TenantId, wanted: Wanted) -> Result
         room: Room::default(),
         reads_left: READ_MAX,
         look_ups_left: LOOK_UPS_MAX,
+        bytes_left: BYTES_MAX,
         query,
         wanted,
     };
@@ -86,6 +93,8 @@ struct Search<'s> {
     reads_left: u32,
     /// How many more terms may be looked up.
     look_ups_left: u64,
+    /// How many more bytes of decisions may be compared.
+    bytes_left: usize,
 }
 
 /// What the index says of some blocks.
@@ -111,7 +120,7 @@ impl Search<'_> {
     }
 
     async fn run(mut self) -> Result<Found, StoreError> {
-        let start = self.wanted.seqs.start.max(1);
+        let start = self.start();
         while self.end > start {
             let last = block_of(self.end - 1);
             let first = block_of(start).max((last + 1).saturating_sub(self.blocks_at_once()));
@@ -123,33 +132,32 @@ impl Search<'_> {
                 let seqs = start.max(*seqs.start())..self.end.min(seqs.end() + 1);
                 if indexed.blocks.contains(&block) {
                     self.propose(indexed.postings.get(&block), block, &seqs);
+                    self.end = seqs.start;
                 } else {
                     self.read_candidates().await?;
-                    if self.is_full() {
+                    if self.is_over() || self.reads_left == 0 {
                         return Ok(self.finish());
-                    }
-                    if self.reads_left == 0 {
-                        return Ok(self.give_way());
                     }
                     self.read(&seqs).await?;
                 }
-                self.end = seqs.start;
-                if self.is_full() || self.candidates.len() >= CHUNK as usize {
+                if self.candidates.len() >= CHUNK as usize {
                     self.read_candidates().await?;
                 }
-                if self.is_full() {
+                if self.is_over() {
                     return Ok(self.finish());
                 }
             }
             self.read_candidates().await?;
-            if self.is_full() {
+            if self.is_over() || self.look_ups_left == 0 {
                 break;
-            }
-            if self.look_ups_left == 0 && self.end > start {
-                return Ok(self.give_way());
             }
         }
         Ok(self.finish())
+    }
+
+    /// The first entry that may be looked at.
+    fn start(&self) -> u64 {
+        self.wanted.seqs.start.max(1)
     }
 
     /// How many blocks the index may be asked for now. One in any case, so that each call comes further.
@@ -228,13 +236,15 @@ impl Search<'_> {
         self.candidates.extend(entries.filter(|seq| seqs.contains(seq)));
     }
 
-    /// Reads what was proposed, newest first, until the page is full.
+    /// Reads what was proposed, newest first, until the page is full or enough was looked at.
     async fn read_candidates(&mut self) -> Result<(), StoreError> {
         let candidates = std::mem::take(&mut self.candidates);
         let mut rest = &candidates[..];
-        while !rest.is_empty() && !self.is_full() {
-            let missing = self.wanted.limit + 1 - self.found.len();
-            let (some, others) = rest.split_at(rest.len().min(missing));
+        let mut at_once = self.wanted.limit + 1 - self.found.len().min(self.wanted.limit);
+        while !rest.is_empty() && !self.is_over() {
+            let (some, others) = rest.split_at(rest.len().min(at_once));
+            // Where much was proposed in vain, a small page is not filled by as many small reads.
+            at_once = (2 * at_once).min(CHUNK as usize);
             let decisions = self.store.decisions_at(self.tenant, some).await?;
             rest = match decisions.last() {
                 Some(last) if is_used_up(&decisions) => &rest[rest.partition_point(|seq| *seq >= last.seq)..],
@@ -242,29 +252,27 @@ impl Search<'_> {
             };
             self.take(decisions);
         }
+        // What was not proposed and is newer is not wanted.
+        self.end = rest.first().map_or(self.end, |seq| seq + 1);
         Ok(())
     }
 
-    /// Reads a part of the ledger that is not in the index.
+    /// Reads a part of the ledger that is not in the index, until the page is full or enough was looked at.
     async fn read(&mut self, seqs: &Range<u64>) -> Result<(), StoreError> {
         self.reads_left -= 1;
         let filter = DecisionFilter {
             after_seq: Some(seqs.start - 1),
             ..self.wanted.filter.clone()
         };
-        let mut before = seqs.end;
-        while !self.is_full() {
+        while self.end > seqs.start && !self.is_over() {
             let decisions = self
                 .store
-                .decisions(self.tenant, &filter, Some(before), CHUNK)
+                .decisions(self.tenant, &filter, Some(self.end), CHUNK)
                 .await?;
-            let last = decisions.last().map(|last| last.seq);
             let is_end = decisions.len() < CHUNK as usize && !is_used_up(&decisions);
+            let last = decisions.last().filter(|_| !is_end);
+            self.end = last.map_or(seqs.start, |last| last.seq);
             self.take(decisions);
-            match last {
-                Some(last) if !is_end => before = last,
-                _ => break,
-            }
         }
         Ok(())
     }
@@ -275,6 +283,8 @@ impl Search<'_> {
             if self.is_full() {
                 break;
             }
+            let bytes = decision.bytes().max(DECISION_BYTES_MIN);
+            self.bytes_left = self.bytes_left.saturating_sub(bytes);
             if self.query.matches(&decision) {
                 self.room.take(decision.bytes());
                 self.found.push(decision);
@@ -287,15 +297,19 @@ impl Search<'_> {
         self.found.len() > self.wanted.limit || !self.room.is_left()
     }
 
-    fn finish(self) -> Found {
-        cut(self.found, self.wanted.limit)
+    /// Whether this call looks at no more.
+    fn is_over(&self) -> bool {
+        self.is_full() || self.bytes_left == 0
     }
 
-    /// Enough was read: the rest is for the next call.
-    fn give_way(self) -> Found {
+    /// The page. Where there is still room on it, what was not looked at is for the next call.
+    fn finish(self) -> Found {
+        if self.is_full() {
+            return cut(self.found, self.wanted.limit);
+        }
         Found {
+            next: (self.end > self.start()).then_some(self.end),
             decisions: self.found,
-            next: Some(self.end),
         }
     }
 }
