@@ -2,6 +2,7 @@
 
 use crate::stage::{asking, changing, injected, reading};
 use crate::support::hand::Hand;
+use crate::support::until;
 use crate::{Desk, NO_ISSUES, Reply, diagnostics, key, text};
 use gateway::policies::replay;
 use model::{Clock, TenantId};
@@ -832,7 +833,8 @@ async fn a_tenant_replays_once_at_a_time_and_leaves_a_place_to_others() {
     let other = text(&other.expect(201)["id"]);
     let others = key(&desk, &other, "policy_editor").await;
     let body = json!({"candidate": {"policies": []}});
-    // It goes on for as long as its lines are not read.
+    // It goes on for as long as it cannot read.
+    let turn = desk.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
     let call = desk
         .call("POST", "/v1/policies/replay", &desk.editor)
         .header("accept", "application/x-ndjson");
@@ -840,10 +842,29 @@ async fn a_tenant_replays_once_at_a_time_and_leaves_a_place_to_others() {
     let refused = desk.edit("POST", "/replay", &body).await;
     refused.problem(429, "replay_running");
     assert_eq!(refused.headers["retry-after"], "5");
-    desk.post("/v1/policies/replay", &others, &body).await.expect(200);
+    let mut of_other = pin!(desk.post("/v1/policies/replay", &others, &body));
+    let early = tokio::time::timeout(Duration::from_millis(300), of_other.as_mut()).await;
+    assert!(early.is_err(), "it has its place, and waits for its turn to read");
+    drop(turn);
+    of_other.await.expect(200);
     let lines = Reply::of(answer).await.text();
     assert!(lines.contains("\"result\""), "{lines}");
     desk.edit("POST", "/replay", &body).await.expect(200);
+}
+
+#[tokio::test]
+async fn a_replay_that_is_done_keeps_no_place_until_its_lines_are_read() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let body = json!({"candidate": {"policies": []}});
+    let call = desk
+        .call("POST", "/v1/policies/replay", &desk.editor)
+        .header("accept", "application/x-ndjson");
+    let answer = call.json(&body).respond().await;
+    until(|| desk.gateway.policy_replays.available_permits() == replay::AT_ONCE_MAX).await;
+    desk.edit("POST", "/replay", &body).await.expect(200);
+    let lines = Reply::of(answer).await.text();
+    assert!(lines.contains("\"result\""), "{lines}");
 }
 
 #[tokio::test]

@@ -68,13 +68,19 @@ struct Shared {
     rest: Mutex<Rest>,
     /// The candidate compiled for actions as they were, by the digests of their records; `None` if it does not fit one.
     variants: Mutex<HashMap<Digest, Variant>>,
+    course: Arc<Course>,
+    /// Given back, with all that a replay has in memory, when the last thread has ended.
+    _permit: Permit,
+}
+
+/// What the threads share with whoever waits for them, and who may take long to read what came of it.
+struct Course {
+    /// How many entries there are to look at.
     entries: u64,
     entries_read: AtomicU64,
     decisions: AtomicU64,
     /// Nobody waits for it any more.
     is_given_up: AtomicBool,
-    /// Given back when the last thread has ended.
-    _permit: Permit,
 }
 
 type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
@@ -88,7 +94,7 @@ struct Rest {
 
 /// A replay under way. Dropping it ends it.
 pub(super) struct Running {
-    shared: Arc<Shared>,
+    course: Arc<Course>,
     parts: mpsc::Receiver<Result<Tally, StoreError>>,
     threads: usize,
     tally: Tally,
@@ -96,7 +102,7 @@ pub(super) struct Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.shared.is_given_up.store(true, Ordering::Relaxed);
+        self.course.is_given_up.store(true, Ordering::Relaxed);
     }
 }
 
@@ -109,28 +115,31 @@ impl Running {
         limit: u64,
         permit: Permit,
     ) -> std::io::Result<Self> {
+        let course = Arc::new(Course {
+            entries: (entries.last + 1).saturating_sub(entries.first),
+            entries_read: AtomicU64::new(0),
+            decisions: AtomicU64::new(0),
+            is_given_up: AtomicBool::new(false),
+        });
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
             readings: Arc::clone(&gateway.readings),
             compiler: candidate.compiler,
             variants_max: variants_max(&candidate.after),
             candidate: candidate.after,
-            entries: (entries.last + 1).saturating_sub(entries.first),
             rest: Mutex::new(Rest {
                 entries,
                 page: PAGE,
                 decisions: limit,
             }),
             variants: Mutex::default(),
-            entries_read: AtomicU64::new(0),
-            decisions: AtomicU64::new(0),
-            is_given_up: AtomicBool::new(false),
+            course: Arc::clone(&course),
             _permit: permit,
         });
         let threads = cores().min(THREADS_MAX);
         let (told, parts) = mpsc::channel(threads);
         let running = Self {
-            shared: Arc::clone(&shared),
+            course,
             parts,
             threads,
             tally: Tally::default(),
@@ -153,9 +162,9 @@ impl Running {
     /// How far it is.
     pub(super) fn progress(&self) -> Progress {
         Progress {
-            entries: self.shared.entries,
-            entries_read: self.shared.entries_read.load(Ordering::Relaxed),
-            decisions: self.shared.decisions.load(Ordering::Relaxed),
+            entries: self.course.entries,
+            entries_read: self.course.entries_read.load(Ordering::Relaxed),
+            decisions: self.course.decisions.load(Ordering::Relaxed),
         }
     }
 
@@ -168,7 +177,7 @@ impl Running {
             self.tally.merge(part?);
             self.threads -= 1;
         }
-        Ok((std::mem::take(&mut self.tally), self.shared.has_more()))
+        Ok((std::mem::take(&mut self.tally), self.course.has_more()))
     }
 
     /// What came of it, once all threads have ended, for whoever does not want to know how far it is.
@@ -181,14 +190,20 @@ fn broken_off() -> Refusal {
     Refusal::new(Code::Internal, "the replay broke off")
 }
 
+impl Course {
+    /// Whether a limit has come before the end, once all threads have ended.
+    fn has_more(&self) -> bool {
+        self.entries_read.load(Ordering::Relaxed) < self.entries
+    }
+
+    fn is_given_up(&self) -> bool {
+        self.is_given_up.load(Ordering::Relaxed)
+    }
+}
+
 impl Shared {
     fn rest(&self) -> std::sync::MutexGuard<'_, Rest> {
         lock(&self.rest)
-    }
-
-    fn has_more(&self) -> bool {
-        let rest = self.rest();
-        rest.entries.first <= rest.entries.last
     }
 
     /// The decisions of the next page that has any, at most as many as may still be judged.
@@ -196,7 +211,7 @@ impl Shared {
         let mut rest = self.rest();
         loop {
             let Entries { first, last } = rest.entries;
-            if first > last || rest.decisions == 0 || self.is_given_up.load(Ordering::Relaxed) {
+            if first > last || rest.decisions == 0 || self.course.is_given_up() {
                 return Ok(None);
             }
             let (from, mut page) = handle.block_on(self.page_up_to(first, last, &mut rest.page))?;
@@ -205,12 +220,13 @@ impl Shared {
                 .len()
                 .saturating_sub(usize::try_from(rest.decisions).unwrap_or(usize::MAX));
             let cut_at = page.drain(..too_many).next_back().map(|entry| entry.seq);
-            // What was cut off is still there for whoever asks whether there is more.
+            // What was cut off counts as not read, for whoever asks whether there is more.
             rest.entries.last = cut_at.unwrap_or(from - 1);
             rest.decisions -= page.len() as u64;
-            self.entries_read
-                .fetch_add(last - rest.entries.last, Ordering::Relaxed);
-            self.decisions.fetch_add(page.len() as u64, Ordering::Relaxed);
+            let read = last - rest.entries.last;
+            self.course.entries_read.fetch_add(read, Ordering::Relaxed);
+            let decisions = page.len() as u64;
+            self.course.decisions.fetch_add(decisions, Ordering::Relaxed);
             if !page.is_empty() {
                 return Ok(Some(page));
             }
@@ -316,7 +332,7 @@ impl Thread {
         let core = self.handle.block_on(CORES.acquire());
         let _core = core.expect("there are cores as long as the process runs");
         for (entry, recorded) in page.iter().zip(recorded) {
-            if self.shared.is_given_up.load(Ordering::Relaxed) {
+            if self.shared.course.is_given_up() {
                 return Ok(false);
             }
             let said = recorded.and_then(|recorded| {
