@@ -3,6 +3,7 @@
 use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
+use crate::reader::before_change;
 use crate::sequencer::{CommitProof, CommitStatus};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -85,7 +86,9 @@ pub async fn report(
     outcome.check()?;
     let not_found = || Refusal::not_found("decision", &id);
     let id: DecisionId = id.parse().map_err(|_| not_found())?;
-    let decision = gateway.store.decision(caller.tenant, id).await?;
+    let (store, tenant) = (Arc::clone(&gateway.store), caller.tenant);
+    let look = async move { store.decision(tenant, id).await };
+    let decision = before_change(&gateway, &caller, look).await??;
     let decision = decision
         .filter(|decision| decision.agent == caller.agent.id)
         .ok_or_else(not_found)?;

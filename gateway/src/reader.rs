@@ -82,6 +82,19 @@ pub async fn in_place<T: Send + 'static>(
         .map_err(|error| Refusal::broken_off(&error, "a read broke off", "the read was not finished"))
 }
 
+/// What an agent has to have read before it can change something. It waits for that with all who read the store, and
+/// has no place any more while the change is made.
+pub async fn before_change<T: Send + 'static>(
+    gateway: &Gateway,
+    caller: &AgentCaller,
+    read: impl Future<Output = T> + Send + 'static,
+) -> Result<T, Refusal> {
+    let permit = gateway.reads.acquire(Reader::from(caller).fairness_key()).await?;
+    // The line may have taken a while: it is looked at what is in force now.
+    caller.check(gateway)?;
+    in_place(permit, read).await
+}
+
 fn holder(parts: &Parts) -> Result<&TenantCaller, Refusal> {
     // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
     let caller = parts.extensions.get::<TenantCaller>();

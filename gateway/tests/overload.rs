@@ -13,8 +13,8 @@ use gateway::admission::Occupancy;
 use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::Options;
 use model::Directory;
-use serde_json::json;
-use stage::{Stage, changing, named};
+use serde_json::{Value, json};
+use stage::{Stage, changing, named, reading};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -55,6 +55,11 @@ async fn let_go_late(stage: &Stage) {
 fn ask(stage: &Arc<Stage>, n: usize) -> JoinHandle<Reply> {
     let stage = Arc::clone(stage);
     tokio::spawn(async move { stage.ask(&named(changing(), &format!("call-{n}"))).await })
+}
+
+fn post(stage: &Arc<Stage>, path: &str, body: Value) -> JoinHandle<Reply> {
+    let (stage, path) = (Arc::clone(stage), path.to_owned());
+    tokio::spawn(async move { stage.post(&path, &stage.agent.token, &body).await })
 }
 
 fn get(stage: &Arc<Stage>, path: &str, token: &str) -> JoinHandle<Reply> {
@@ -423,6 +428,32 @@ async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused(
         "{}",
         refused.len()
     );
+}
+
+/// It takes a reader from those who ask as a list does.
+#[tokio::test]
+async fn what_is_read_before_an_outcome_or_an_extension_waits_in_line() {
+    let stage = Arc::new(Stage::set().await);
+    let decided = stage.ask(&reading()).await.expect(200);
+    let at_once = stage.store.readers() - READERS_LEFT;
+    stage.faults.hold_lists(true);
+    let lists: Vec<_> = (0..at_once)
+        .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
+        .collect();
+    until(|| stage.faults.lists_held() == at_once).await;
+    let decision = decided["decision_id"].as_str().unwrap();
+    let outcome = format!("/v1/decisions/{decision}/outcome");
+    let reported = post(&stage, &outcome, json!({"status": "not_executed"}));
+    let extend = "/v1/reservations/rsv_00000000000000000000000000/extend";
+    let extended = post(&stage, extend, json!({"ttl_ms": 60_000}));
+    tokio::time::sleep(LONG).await;
+    assert!(!reported.is_finished() && !extended.is_finished());
+    stage.faults.hold_lists(false);
+    reported.await.unwrap().expect(201);
+    assert_eq!(extended.await.unwrap().expect(404)["code"], "not_found");
+    for list in lists {
+        list.await.unwrap().expect(200);
+    }
 }
 
 /// Its caller would send it again, and one more core would compile beside the one before.

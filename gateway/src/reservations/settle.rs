@@ -6,14 +6,16 @@ use crate::budgets::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::Repeatable;
 use crate::http::{AgentCaller, Code, Refusal};
+use crate::reader::before_change;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use engine::budgets::moves::{Move, Repeat, SettleStep};
-use model::{Estimate, Name, ReservationId, SlashFreeName, TenantId};
+use model::{AgentId, Estimate, Name, ReservationId, SlashFreeName, TenantId};
 use serde::Deserialize;
 use std::sync::Arc;
+use store::{Store, StoreError};
 
 /// What was spent.
 #[derive(Debug, Deserialize)]
@@ -86,7 +88,11 @@ impl Gateway {
         let id: ReservationId = id.parse().map_err(|_| Refusal::not_found("reservation", id))?;
         let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
         let held = match step {
-            SettleStep::Extend(_) => self.held_by(caller, id).await?,
+            SettleStep::Extend(_) => {
+                let (store, tenant, agent) = (Arc::clone(&self.store), caller.tenant, caller.agent.id);
+                let look = async move { held_by(&*store, tenant, agent, id).await };
+                before_change(self, caller, look).await??
+            }
             SettleStep::Commit(..) | SettleStep::Release => None,
         };
         let settled = self.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
@@ -129,28 +135,33 @@ impl Gateway {
         check_none_stopped(&tenant.directory, &held.runs, held.tool.as_ref())?;
         self.answered_before(repeat).await
     }
+}
 
-    /// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never
-    /// changes, and a run has its parent for good.
-    async fn held_by(&self, caller: &AgentCaller, id: ReservationId) -> Result<Option<HeldFor>, Refusal> {
-        let found = self.store.reservation(caller.tenant, id).await?;
-        let Some(held) = found.filter(|held| held.agent == caller.agent.id) else {
-            return Ok(None);
-        };
-        let parent = match &held.run_id {
-            Some(run) => self.parent_of(caller.tenant, run).await?,
-            None => None,
-        };
-        Ok(Some(HeldFor {
-            runs: held.run_id.into_iter().chain(parent).collect(),
-            tool: held.tool,
-        }))
-    }
+/// What the reservation of an agent with this id is for, if it has one. That can be read beforehand: it never changes,
+/// and a run has its parent for good.
+async fn held_by(
+    store: &dyn Store,
+    tenant: TenantId,
+    agent: AgentId,
+    id: ReservationId,
+) -> Result<Option<HeldFor>, StoreError> {
+    let found = store.reservation(tenant, id).await?;
+    let Some(held) = found.filter(|held| held.agent == agent) else {
+        return Ok(None);
+    };
+    let parent = match &held.run_id {
+        Some(run) => parent_of(store, tenant, run).await?,
+        None => None,
+    };
+    Ok(Some(HeldFor {
+        runs: held.run_id.into_iter().chain(parent).collect(),
+        tool: held.tool,
+    }))
+}
 
-    /// The run that started another, if something that counts against budgets has named it.
-    async fn parent_of(&self, tenant: TenantId, run: &Name) -> Result<Option<Name>, Refusal> {
-        let links = self.store.run_links(&[(tenant, run.clone())]).await?;
-        let link = links.into_iter().find(|(_, link)| link.run_id == *run);
-        Ok(link.map(|(_, link)| link.parent))
-    }
+/// The run that started another, if something that counts against budgets has named it.
+async fn parent_of(store: &dyn Store, tenant: TenantId, run: &Name) -> Result<Option<Name>, StoreError> {
+    let links = store.run_links(&[(tenant, run.clone())]).await?;
+    let link = links.into_iter().find(|(_, link)| link.run_id == *run);
+    Ok(link.map(|(_, link)| link.parent))
 }
