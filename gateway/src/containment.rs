@@ -4,7 +4,8 @@
 //! first. What was read is kept in memory and read again after a restart, a day back and up to `BACKWARDS_MAX` entries,
 //! as it is when the ledger has lost what was read of it, and when the clock was set back by more than some minutes:
 //! while it was ahead, too much was too old to be kept. It happens beside the path of decisions, moments later, and a
-//! tenant without rules is not looked at. Where the ledger of one cannot be read, the rules of all others hold.
+//! tenant without rules is not looked at. Where the ledger of one cannot be read, the rules of all others hold, and where
+//! what is due in one waits for other changes of that tenant, they do not wait.
 
 use crate::causes::with_causes;
 use crate::changes::{By, Force, Order, Plan};
@@ -23,6 +24,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{StoreError, StoredEntry};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 /// How long a gateway waits between two looks.
 const ROUND: Duration = Duration::from_millis(250);
@@ -30,8 +33,11 @@ const ROUND: Duration = Duration::from_millis(250);
 const PAGE: u32 = 500;
 /// The most pages of a tenant in one look, so that one does not keep the others waiting.
 const PAGES_MAX: u32 = 20;
-/// The most that the rules of a tenant do in one look, for the same reason. The rest is due in the next one.
+/// The most that the rules of a tenant do because of one look. The rest is due in the next one.
 const FIRES_MAX: usize = 20;
+/// In how many tenants rules do something at once: few enough that the changes of people find places before the
+/// sequencer, too.
+const FIRING_MAX: usize = 64;
 /// How far back a gateway reads at most that has just begun to look at a tenant.
 const BACKWARDS_MAX: u32 = 20_000;
 /// Pages of a tenant in the first look: all that is read back, so that its rules hold after its own turn, and not after
@@ -45,10 +51,22 @@ const READ_BACK: u64 = 100_000;
 /// what is older than the longest window but for that, and what is read back may be much less than what is remembered.
 const SET_BACK_MILLIS: i64 = 10 * 60_000;
 
-/// What was read of each tenant that has rules. The lock is that of looks: only one goes on at a time, and nothing else
-/// waits for it.
-#[derive(Default)]
-pub struct Containment(tokio::sync::Mutex<HashMap<TenantId, Progress>>);
+/// What was read of each tenant that has rules, and what they do.
+pub struct Containment {
+    /// The lock is that of looks: only one goes on at a time, and nothing else waits for it.
+    known: tokio::sync::Mutex<HashMap<TenantId, Progress>>,
+    /// Acquired by a rule that fires.
+    places: Semaphore,
+}
+
+impl Default for Containment {
+    fn default() -> Self {
+        Self {
+            known: tokio::sync::Mutex::default(),
+            places: Semaphore::new(FIRING_MAX),
+        }
+    }
+}
 
 #[derive(Default)]
 struct Progress {
@@ -67,8 +85,18 @@ struct Progress {
     read: u64,
     /// Which rule was carried out last, and because of whom.
     last: Option<(Name, Subject)>,
+    /// The task that does what was due in the last look; none if nothing was, or its end was taken note of.
+    firing: Option<JoinHandle<Fired>>,
     /// Why the last look broke off, if it did.
     broken_off: Option<String>,
+}
+
+/// What came of what was due.
+struct Fired {
+    /// What was tried last, if anything was.
+    last: Option<(Name, Subject)>,
+    /// Why nothing was done behind that, if it has failed.
+    outcome: Result<(), String>,
 }
 
 /// Looks every now and then, as long as the gateway is there.
@@ -80,7 +108,8 @@ async fn run(gateway: Weak<Gateway>) {
     loop {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
-        gateway.contain().await;
+        let mut known = gateway.containment.known.lock().await;
+        gateway.look(&mut known).await;
     }
 }
 
@@ -147,6 +176,35 @@ impl Progress {
         self.next > self.awaited
     }
 
+    /// Whether what was due is still being done.
+    fn is_firing(&self) -> bool {
+        let firing = self.firing.as_ref();
+        firing.is_some_and(|firing| !firing.is_finished())
+    }
+
+    /// Waits until what was due is done, and takes note of what came of it.
+    async fn settle(&mut self, tenant: TenantId) {
+        let Some(firing) = &mut self.firing else { return };
+        let ended = firing.await;
+        self.firing = None;
+        let fired = ended.unwrap_or_else(|_| Fired {
+            last: None,
+            // Not the error itself: it names the task, and would be news in every look.
+            outcome: Err("what carries them out has broken down".to_owned()),
+        });
+        if fired.last.is_some() {
+            self.last = fired.last;
+        }
+        self.conclude(tenant, fired.outcome);
+    }
+
+    /// Takes note of how a look has ended, and says so where that is news.
+    fn conclude(&mut self, tenant: TenantId, outcome: Result<(), String>) {
+        if self.note(outcome.err()) {
+            self.log(tenant);
+        }
+    }
+
     /// Takes note of why a look has broken off, if it has. Returns whether that is news.
     fn note(&mut self, broken_off: Option<String>) -> bool {
         let is_news = self.broken_off != broken_off;
@@ -171,8 +229,8 @@ impl Progress {
         due
     }
 
-    /// What is done in this look, of all that is due, by rule and by whom it is about. It begins behind what was done
-    /// last, so that whoever is due in every look keeps nobody waiting for ever.
+    /// What is done because of this look, of all that is due, by rule and by whom it is about. It begins behind what
+    /// was done last, so that whoever is due in every look keeps nobody waiting for ever.
     fn turn(&self, mut due: Vec<Due>) -> Vec<Due> {
         let first = self.last.as_ref().map_or(0, |(rule, subject)| {
             due.partition_point(|due| (&due.rule, &due.subject) <= (rule, subject))
@@ -192,23 +250,34 @@ impl Progress {
 }
 
 impl Gateway {
-    /// Looks once at all tenants that have rules, and does what is due. Of those that have to be read back, the rest is
-    /// left for the next look where that is much.
-    pub async fn contain(&self) {
-        let mut known = self.containment.0.lock().await;
+    /// Looks once at all tenants that have rules, and returns when all is done that is due, also from the look before.
+    pub async fn contain(self: &Arc<Self>) {
+        let mut known = self.containment.known.lock().await;
+        settle_all(&mut known).await;
+        self.look(&mut known).await;
+        settle_all(&mut known).await;
+    }
+
+    /// Looks once at all tenants that have rules, and begins to do what is due. Left for the next look are those in
+    /// which what was due before is not done yet, and of those that have to be read back, the rest where that is much.
+    async fn look(self: &Arc<Self>, known: &mut HashMap<TenantId, Progress>) {
         let snapshot = self.snapshot.load_full();
         let tenants = snapshot
             .tenants()
             .filter(|(_, tenant)| is_looked_at(&tenant.directory));
         // In order.
         let tenants: Vec<_> = tenants.map(|(id, _)| *id).collect();
-        known.retain(|id, _| tenants.binary_search(id).is_ok());
+        known.retain(|id, progress| progress.is_firing() || tenants.binary_search(id).is_ok());
         let mut read_back = 0;
         for id in tenants {
             if self.is_stopping() {
                 return;
             }
             let progress = known.entry(id).or_default();
+            if progress.is_firing() {
+                continue;
+            }
+            progress.settle(id).await;
             let now = self.clock.now();
             if progress.was_set_back(now) {
                 progress.forget();
@@ -217,19 +286,20 @@ impl Gateway {
             if !was_through && read_back >= READ_BACK {
                 continue;
             }
-            let look = self.contain_tenant(id, progress, now).await;
+            let outcome = self.look_at_tenant(id, progress, now).await;
             if !was_through {
                 read_back += progress.read;
             }
-            if progress.note(look.err()) {
-                progress.log(id);
+            // How a look has ended that something is due in is known when that is done.
+            if progress.firing.is_none() {
+                progress.conclude(id, outcome);
             }
         }
     }
 
-    /// Looks once at one tenant at this time, and does what is due. An error says in words what has gone wrong.
-    async fn contain_tenant(
-        &self,
+    /// Looks once at one tenant at this time, and begins to do what is due. An error says in words what has gone wrong.
+    async fn look_at_tenant(
+        self: &Arc<Self>,
         id: TenantId,
         progress: &mut Progress,
         now: Timestamp,
@@ -243,15 +313,31 @@ impl Gateway {
             return Ok(());
         }
         let due = progress.due(&tenant).await;
-        let mut looked_at = vec![tenant];
-        for due in progress.turn(due) {
-            progress.last = Some((due.rule.clone(), due.subject.clone()));
-            // What another rule has frozen in the same look may be lifted, too, before it is the turn of this one.
-            looked_at.push(self.tenant(id).map_err(in_words)?);
-            let fired = self.fire(id, &looked_at, &due).await;
-            fired.map_err(in_words)?;
+        let due = progress.turn(due);
+        if !due.is_empty() {
+            // A task of its own, because all changes of the tenant that were there before are waited for.
+            let firing = Arc::clone(self).fire_all(id, tenant, due);
+            progress.firing = Some(tokio::spawn(firing));
         }
         Ok(())
+    }
+
+    /// Does what is due in a tenant, one after the other, until something fails. The tenant is as it was before its
+    /// ledger was read.
+    async fn fire_all(self: Arc<Self>, id: TenantId, tenant: Arc<TenantSnapshot>, all: Vec<Due>) -> Fired {
+        let (mut looked_at, mut last) = (vec![tenant], None);
+        for due in all {
+            if self.is_stopping() {
+                break;
+            }
+            last = Some((due.rule.clone(), due.subject.clone()));
+            if let Err(refusal) = self.fire(id, &mut looked_at, &due).await {
+                let outcome = Err(refusal.detail().to_owned());
+                return Fired { last, outcome };
+            }
+        }
+        let outcome = Ok(());
+        Fired { last, outcome }
     }
 
     async fn read_on(
@@ -312,10 +398,18 @@ impl Gateway {
         first_since_in(&*self.store, tenant, last, oldest).await
     }
 
-    /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled, because
-    /// the rules of all others would wait with it. The tenant is as it was before its ledger was read in this look, and
-    /// before each thing that was done in it.
-    async fn fire(&self, id: TenantId, looked_at: &[Arc<TenantSnapshot>], due: &Due) -> Result<(), Refusal> {
+    /// Does what a rule says, if nobody has done it yet. It waits for no policies of the tenant to be compiled. The
+    /// tenant is as it was before its ledger was read in this look, and before each thing that was done because of it.
+    async fn fire(
+        &self,
+        id: TenantId,
+        looked_at: &mut Vec<Arc<TenantSnapshot>>,
+        due: &Due,
+    ) -> Result<(), Refusal> {
+        // What another rule has frozen because of the same look may be lifted, too, before it is the turn of this one.
+        looked_at.push(self.tenant(id)?);
+        let place = self.containment.places.acquire().await;
+        let _place = place.expect("the semaphore is never closed");
         let by = By::Rule(&due.rule);
         let was_stopped = |tenant: &Arc<TenantSnapshot>| is_stopped(&tenant.directory, &due.subject);
         let was_stopped = due.was_stopped || looked_at.iter().any(was_stopped);
@@ -323,6 +417,13 @@ impl Gateway {
             Ok(fired(directory, due, was_stopped, now))
         })
         .await
+    }
+}
+
+/// Waits until everywhere is done what was due.
+async fn settle_all(known: &mut HashMap<TenantId, Progress>) {
+    for (id, progress) in known {
+        progress.settle(*id).await;
     }
 }
 
@@ -670,6 +771,38 @@ mod tests {
             let plan = fired(&directory, &due, false, Timestamp::from_millis(1_000));
             assert_eq!(!plan.writes.is_empty(), is_made, "{created_at}");
         }
+    }
+
+    #[tokio::test]
+    async fn what_came_of_what_was_due_is_taken_note_of_when_it_is_done() {
+        let id = TenantId::from_bytes([1; 16]);
+        let tried = || (Name::new("one").unwrap(), due("one", 1).subject);
+        let mut progress = Progress::default();
+        progress.settle(id).await;
+        let (told, tells) = tokio::sync::oneshot::channel();
+        progress.firing = Some(tokio::spawn(async move { tells.await.unwrap() }));
+        assert!(progress.is_firing());
+        let outcome = Err("no room".to_owned());
+        let last = Some(tried());
+        assert!(told.send(Fired { last, outcome }).is_ok());
+        progress.settle(id).await;
+        assert!(!progress.is_firing() && progress.firing.is_none());
+        let noted = (progress.last.clone(), progress.broken_off.as_deref());
+        assert_eq!(noted, (Some(tried()), Some("no room")));
+
+        // One that did not come to an end tells nothing of what was tried.
+        progress.firing = Some(tokio::spawn(std::future::pending()));
+        progress.firing.as_ref().unwrap().abort();
+        progress.settle(id).await;
+        assert_eq!(progress.last, Some(tried()));
+        let broken_off = progress.broken_off.clone();
+        assert!(broken_off.as_ref().is_some_and(|error| error != "no room"));
+
+        // The next one that did not is no news.
+        progress.firing = Some(tokio::spawn(std::future::pending()));
+        progress.firing.as_ref().unwrap().abort();
+        progress.settle(id).await;
+        assert_eq!(progress.broken_off, broken_off);
     }
 
     #[test]

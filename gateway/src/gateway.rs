@@ -144,7 +144,7 @@ pub struct Gateway {
     pub nonces: Nonces,
     /// What is wrong with the files of issuers.
     pub issuer_files: Complaints,
-    /// What containment rules have read.
+    /// What containment rules have read, and what they do.
     pub containment: Containment,
     /// What witnesses have seen of the ledgers.
     pub cosigning: Arc<Cosigning>,

@@ -4,7 +4,7 @@ use crate::stage::{Stage, asking, changing, injected, reading, trapped};
 use crate::support::hand::Hand;
 use crate::support::{World, until};
 use gateway::changes::Order;
-use model::{Role, TenantId};
+use model::{AgentId, Role, TenantId};
 use serde_json::{Value, json};
 
 fn rule(trigger: &str, effect: &str, count: u32) -> Value {
@@ -568,6 +568,37 @@ async fn what_is_older_than_a_day_is_not_read_when_a_gateway_begins() {
     assert_eq!(answer["reason_code"], "agent_frozen", "{answer}");
 }
 
+#[tokio::test]
+async fn a_tenant_whose_rules_wait_for_its_other_changes_leaves_those_of_others_in_force() {
+    let world = World::start().await;
+    let crowded = world.tenancy("crowded").await;
+    // Tenants are looked at by their age.
+    world.clock.advance_millis(1);
+    let other = world.tenancy("other").await;
+    let is_stopped = |tenant: TenantId, agent: AgentId| {
+        let snapshot = world.gateway.snapshot.load();
+        let directory = &snapshot.tenant(tenant).unwrap().directory;
+        !directory.agents[&agent].standing.is_active()
+    };
+    for tenancy in [&crowded, &other] {
+        let admin = world.add_key(tenancy.id, Role::Admin).await;
+        let put = world.call("PUT", "/v1/rules/one", &admin);
+        let put = put.json(&rule("denials", "freeze", 1));
+        put.send().await.expect(201);
+    }
+    // Whoever has this stands for all changes of the first one that are on their way.
+    let locks = &world.gateway.change_locks;
+    let turn = locks.lock(crowded.id, Order::AtOnce).await.unwrap();
+    for tenancy in [&crowded, &other] {
+        let answer = world.authorize(&tenancy.token, &injected()).await.json();
+        assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
+    }
+    until(|| is_stopped(other.id, other.agent)).await;
+    assert!(!is_stopped(crowded.id, crowded.agent));
+    drop(turn);
+    until(|| is_stopped(crowded.id, crowded.agent)).await;
+}
+
 /// How many alerts the ledger of a tenant has.
 async fn alerts(world: &World, tenant: TenantId) -> usize {
     let entries = world.store.entries(tenant, 1, 1_000).await.unwrap();
@@ -599,7 +630,7 @@ async fn a_tenant_whose_rules_have_much_to_do_leaves_those_of_others_in_force() 
         let answer = world.authorize(&tenancy.token, &injected()).await.json();
         assert_eq!(answer["reason_code"], "policy_forbids", "{answer}");
     }
-    // Whoever waits for the turn gets it next, so rules fire one by one, until as many have as do in one look.
+    // Whoever waits for the turn gets it next, so rules fire one by one, until as many have as do because of one look.
     while alerts(&world, busy.id).await < 20 {
         drop(turn);
         turn = locks.lock(busy.id, Order::AtOnce).await.unwrap();
