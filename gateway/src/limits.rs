@@ -273,6 +273,34 @@ impl Limits {
         self.local.forget_full(now);
     }
 
+    /// Has an agent's shared buckets refill by the sizes that they have now. Those of this gateway alone do when
+    /// somebody looks at them.
+    pub async fn resize_of_agent(&self, tenant: &Tenant, agent: &Agent) -> Result<(), StoreError> {
+        let own = agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size));
+        let tools = agent.limits.tool_buckets.iter();
+        let tools = tools.map(|(tool, size)| (Owner::AgentTool(agent.id, tool.clone()), *size));
+        self.resize(tenant, own.into_iter().chain(tools)).await
+    }
+
+    /// As [`resize_of_agent`](Self::resize_of_agent), for a tenant's.
+    pub async fn resize_of_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
+        let own = tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size));
+        let tools = tenant.limits.tool_buckets.iter();
+        let tools = tools.map(|(tool, size)| (Owner::TenantTool(tenant.id, tool.clone()), *size));
+        self.resize(tenant, own.into_iter().chain(tools)).await
+    }
+
+    async fn resize(
+        &self,
+        tenant: &Tenant,
+        sizes: impl Iterator<Item = (Owner, Bucket)> + Send,
+    ) -> Result<(), StoreError> {
+        if tenant.settings.limits.shared {
+            return self.shared.resize(tenant.id, sizes).await;
+        }
+        Ok(())
+    }
+
     /// How full an agent's buckets are.
     pub async fn agent_left(
         &self,

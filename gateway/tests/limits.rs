@@ -506,6 +506,45 @@ async fn sharing(of_tenant: &Value, of_agent: &Value) -> Stage {
     stage
 }
 
+/// The clock of these is the store's.
+#[tokio::test]
+async fn a_shared_bucket_refills_as_it_was_set_from_then_on() {
+    const REFILL: f64 = 10.0;
+    let size = |refill: f64| json!({"capacity": 16, "refill_per_second": refill});
+    let stage = sharing(&Value::Null, &Value::Null).await;
+    let agent = format!("/v1/agents/{}/quota", stage.agent.id);
+    let tenant = format!("/v1/tenants/{}/quota", stage.tenant);
+    let own: fn(Value) -> Value = |bucket| json!({"bucket": bucket});
+    let of_tool: fn(Value) -> Value = |bucket| json!({"tools": {"github": bucket}});
+    for (quota, body, place) in [
+        (&agent, own, "/remaining/tokens"),
+        (&agent, of_tool, "/tools/github/remaining/tokens"),
+        (&tenant, own, "/remaining/tokens"),
+        (&tenant, of_tool, "/tools/github/remaining/tokens"),
+    ] {
+        let left = |view: &Value| view.pointer(place).unwrap().as_f64().unwrap();
+        let set = async |refill: f64| {
+            let view = stage.admin("PUT", quota, &body(size(refill))).await;
+            left(&view.expect(200))
+        };
+        set(0.0).await;
+        for _ in 0..16 {
+            stage.ask(&reading()).await.expect(200);
+        }
+        tokio::time::sleep(Duration::from_millis(600)).await;
+        let began = Instant::now();
+        let raised = set(REFILL).await;
+        // The clock of a store may count in milliseconds.
+        let most = REFILL * (began.elapsed().as_secs_f64() + 0.001);
+        assert!(raised <= most, "{quota}: {raised} of {most}");
+        // Nobody asks meanwhile.
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let lowered = set(0.0).await;
+        assert!(lowered >= 2.0, "{quota}: what has come back stays, not {lowered}");
+        stage.admin("PUT", quota, &json!({})).await.expect(200);
+    }
+}
+
 #[tokio::test]
 async fn of_two_empty_shared_buckets_the_one_that_opens_last_is_told_however_late() {
     let stage = sharing(

@@ -21,6 +21,28 @@ struct Written {
     level: f64,
 }
 
+/// Buckets and their sizes, a column each.
+#[derive(Default)]
+struct Sizes {
+    tenants: Vec<Uuid>,
+    owners: Vec<String>,
+    capacities: Vec<i64>,
+    refills: Vec<f64>,
+}
+
+impl Sizes {
+    fn of(sizes: &[(BucketKey, Bucket)]) -> Self {
+        let mut columns = Self::default();
+        for (key, size) in sizes {
+            columns.tenants.push(uuid(key.tenant));
+            columns.owners.push(key.owner.clone());
+            columns.capacities.push(i64::from(size.capacity()));
+            columns.refills.push(size.refill_per_second());
+        }
+        columns
+    }
+}
+
 /// What somebody sees who does not want anything out of a bucket.
 struct Seen {
     level: f64,
@@ -43,21 +65,73 @@ impl Buckets for PostgresStore {
     }
 
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
-        let seen = bounded(self.readers.read(|| look(key, size))).await?.pop();
+        let seen = bounded(self.readers.read(|| look(key))).await?.pop();
         let capacity = f64::from(size.capacity());
         Ok(seen.map_or(capacity, |seen| seen.level.min(capacity)))
     }
 
-    async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
+    async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
+        let sizes = Sizes::of(sizes);
+        let mut lent = self.leases.lend().await.map_err(unavailable)?;
+        // The rows are locked in their order, so that two who do this do not wait for each other in a ring. The clock
+        // is read under their locks, as for a lease.
+        let update = sqlx::query!(
+            "UPDATE buckets
+             SET (capacity, refill_per_second, level, at) = (
+                 SELECT
+                     asked.capacity,
+                     asked.refill_per_second,
+                     least(
+                         asked.capacity,
+                         buckets.capacity,
+                         buckets.level + (until - buckets.at) / 1000::double precision * buckets.refill_per_second
+                     ),
+                     until
+                 FROM (
+                     SELECT greatest(buckets.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
+                 ) AS time
+             )
+             FROM (
+                 SELECT
+                     buckets.tenant_id,
+                     buckets.owner,
+                     size.capacity,
+                     size.refill_per_second
+                 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::double precision[])
+                     AS size (tenant_id, owner, capacity, refill_per_second)
+                 JOIN buckets
+                     ON buckets.tenant_id = size.tenant_id
+                    AND buckets.owner = size.owner
+                 WHERE (buckets.capacity, buckets.refill_per_second) <> (size.capacity, size.refill_per_second)
+                 ORDER BY
+                     buckets.tenant_id,
+                     buckets.owner
+                 FOR UPDATE OF buckets
+             ) AS asked
+             WHERE buckets.tenant_id = asked.tenant_id
+               AND buckets.owner = asked.owner",
+            &sizes.tenants,
+            &sizes.owners,
+            &sizes.capacities,
+            &sizes.refills,
+        );
+        let done = in_time(
+            lent.time_max(),
+            update.execute(lent.start().map_err(unavailable)?),
+        )
+        .await;
+        lent.settle_clean(done).map(drop).map_err(unavailable)
+    }
+
+    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
         let mut lent = self.leases.lend().await.map_err(unavailable)?;
         let update = sqlx::query!(
             "UPDATE buckets
-             SET level = least($3::bigint, level + $4::bigint)
+             SET level = least(capacity, level + $3::bigint)
              WHERE tenant_id = $1
                AND owner = $2",
             uuid(key.tenant),
             key.owner,
-            i64::from(size.capacity()),
             i64::from(tokens),
         );
         let done = in_time(
@@ -91,22 +165,23 @@ impl Buckets for PostgresStore {
     }
 }
 
-/// How full a bucket is, but for what does not fit.
+/// How full a bucket is, by the size that stands in its row.
 fn look(
     key: &BucketKey,
-    size: Bucket,
 ) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Seen, sqlx::Error> + Send, PgArguments> {
     sqlx::query_as!(
         Seen,
         r#"SELECT
-               level + greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at)
-                   / 1000 * $3::double precision AS "level!"
+               least(
+                   capacity,
+                   level + greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at)
+                       / 1000 * refill_per_second
+               ) AS "level!"
            FROM buckets
            WHERE tenant_id = $1
              AND owner = $2"#,
         uuid(key.tenant),
         key.owner,
-        size.refill_per_second(),
     )
 }
 
@@ -212,7 +287,11 @@ async fn lease(
                  FROM (
                      SELECT
                          until,
-                         least($3::bigint, bucket.level + (until - bucket.at) / 1000::double precision * $4) AS available
+                         least(
+                             $3::bigint,
+                             bucket.capacity,
+                             bucket.level + (until - bucket.at) / 1000::double precision * bucket.refill_per_second
+                         ) AS available
                      FROM (
                          SELECT greatest(bucket.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
                      ) AS time

@@ -29,9 +29,15 @@ impl Buckets for SqliteStore {
         bounded(left(&self.readers, key, size)).await
     }
 
-    async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
+    async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
+        let asked = sizes_json(sizes);
         let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(give_back(writer, key.clone(), size, tokens)).await
+        self.written(resize(writer, asked)).await
+    }
+
+    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
+        let writer = Arc::clone(&self.writer).lock_owned().await;
+        self.written(give_back(writer, key.clone(), tokens)).await
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
@@ -100,7 +106,12 @@ async fn lease(
                        available,
                        CASE WHEN available >= ?5 THEN min(CAST(available AS INTEGER), ?6) ELSE 0 END AS lent
                    FROM (
-                       SELECT min(?3, buckets.level + max(0, excluded.at - buckets.at) / 1000.0 * ?4) AS available
+                       SELECT
+                           min(
+                               ?3,
+                               buckets.capacity,
+                               buckets.level + max(0, excluded.at - buckets.at) / 1000.0 * buckets.refill_per_second
+                           ) AS available
                    )
                )
            )
@@ -123,15 +134,20 @@ async fn lease(
 /// How full a bucket is, for somebody who does not want anything out of it.
 async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
     let tenant_id = &key.tenant.as_bytes()[..];
-    let refill = size.refill_per_second();
     let level = sqlx::query_scalar!(
-        r#"SELECT level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * ?3 AS "level!: f64"
+        r#"SELECT
+               CAST(
+                   min(
+                       capacity,
+                       level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second
+                   )
+                   AS REAL
+               ) AS "level!: f64"
            FROM buckets
            WHERE tenant_id = ?1
              AND owner = ?2"#,
         tenant_id,
         key.owner,
-        refill,
     )
     .fetch_optional(readers)
     .await
@@ -140,22 +156,52 @@ async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64
     Ok(level.map_or(capacity, |level| level.min(capacity)))
 }
 
+/// Gives buckets other sizes, those that have them not yet. Until now they have refilled by those before.
+async fn resize(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<(), StoreError> {
+    sqlx::query!(
+        "UPDATE buckets
+         SET
+             capacity = asked.capacity,
+             refill_per_second = asked.refill_per_second,
+             level = min(
+                 asked.capacity,
+                 buckets.capacity,
+                 buckets.level + max(0, asked.now - buckets.at) / 1000.0 * buckets.refill_per_second
+             ),
+             at = max(buckets.at, asked.now)
+         FROM (
+             SELECT
+                 unhex(size.value ->> 0) AS tenant_id,
+                 CAST(unhex(size.value ->> 1) AS TEXT) AS owner,
+                 CAST(size.value ->> 2 AS INTEGER) AS capacity,
+                 CAST(size.value ->> 3 AS REAL) AS refill_per_second,
+                 CAST(1000 * unixepoch('subsec') AS INTEGER) AS now
+             FROM json_each(?1) AS size
+         ) AS asked
+         WHERE buckets.tenant_id = asked.tenant_id
+           AND buckets.owner = asked.owner
+           AND (buckets.capacity, buckets.refill_per_second) <> (asked.capacity, asked.refill_per_second)",
+        asked,
+    )
+    .execute(ready(&mut writer).await?)
+    .await
+    .map(drop)
+    .map_err(unavailable)
+}
+
 async fn give_back(
     mut writer: OwnedMutexGuard<Writer>,
     key: BucketKey,
-    size: Bucket,
     tokens: u32,
 ) -> Result<(), StoreError> {
     let tenant_id = &key.tenant.as_bytes()[..];
-    let capacity = size.capacity();
     sqlx::query!(
         "UPDATE buckets
-         SET level = min(?3, level + ?4)
+         SET level = min(capacity, level + ?3)
          WHERE tenant_id = ?1
            AND owner = ?2",
         tenant_id,
         key.owner,
-        capacity,
         tokens,
     )
     .execute(ready(&mut writer).await?)
@@ -217,6 +263,15 @@ fn keys_json(keys: &[Key]) -> String {
         .iter()
         .map(|(tenant_id, owner)| json!([hex(tenant_id), hex(owner.as_bytes())]));
     keys.collect::<Value>().to_string()
+}
+
+/// `[["<tenant>","<owner>",<capacity>,<refill>],…]`, the first two as those of [`keys_json`].
+fn sizes_json(sizes: &[(BucketKey, Bucket)]) -> String {
+    let sizes = sizes.iter().map(|(key, size)| {
+        let (tenant_id, owner) = (hex(key.tenant.as_bytes()), hex(key.owner.as_bytes()));
+        json!([tenant_id, owner, size.capacity(), size.refill_per_second()])
+    });
+    sizes.collect::<Value>().to_string()
 }
 
 /// Forgets those of these buckets that nothing was lent of meanwhile.

@@ -59,15 +59,20 @@ impl Lease {
 #[async_trait]
 pub trait Buckets: Send + Sync {
     /// Takes tokens out of a bucket: as many as there are, if they are not fewer than the least that is wanted, and at most
-    /// the most. A bucket that was never asked for is full. Another size than before counts from now on.
+    /// the most. A bucket that was never asked for is full. Another size than before counts from now on: until now the
+    /// bucket has refilled by the one before.
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError>;
+
+    /// Buckets have these sizes from now on, also before anything is lent of them. What was in them stays, as far as it
+    /// fits. A bucket that was never asked for is full, whatever size it has.
+    async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError>;
 
     /// How many tokens are in a bucket of this size: what a lease would find. Nothing is written. A bucket that was
     /// never asked for is full.
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError>;
 
-    /// Puts tokens back that were lent and not used. What does not fit is lost.
-    async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError>;
+    /// Puts tokens back that were lent and not used. What does not fit into the bucket as it is now is lost.
+    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError>;
 
     /// Forgets buckets that are full again, which changes nothing about them, and returns how many: at most as many as
     /// can be forgotten in a moment. No more are looked at than takes a moment, too: the next call goes on there, and

@@ -736,8 +736,12 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
         self.read()?.left(key, size).await
     }
 
-    async fn give_back(&self, key: &BucketKey, size: Bucket, tokens: u32) -> Result<(), StoreError> {
-        self.read()?.give_back(key, size, tokens).await
+    async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
+        self.read()?.resize(sizes).await
+    }
+
+    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
+        self.read()?.give_back(key, tokens).await
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {

@@ -256,6 +256,11 @@ pub async fn put_of_agent(
         })
     });
     let agent = changed.await?;
+    let known = gateway.tenant(caller.tenant)?;
+    // Others may have set them since.
+    let latest = known.directory.agents.get(&agent.id).unwrap_or(&agent);
+    let resized = gateway.limits.resize_of_agent(&known.directory.tenant, latest);
+    resized.await?;
     // Whoever shows them looks at all buckets, so each has its new size from now on, and not from the next ask on.
     Ok(Json(
         QuotaView::of_agent(&gateway, caller.tenant, &agent, None).await?,
@@ -306,6 +311,9 @@ pub async fn put_of_tenant(
         })
     });
     let tenant = changed.await?;
+    // Others may have set them since.
+    let latest = gateway.tenant(tenant.id)?;
+    gateway.limits.resize_of_tenant(&latest.directory.tenant).await?;
     // As for an agent: this is what each has its new size by.
     Ok(Json(QuotaView::of_tenant(&gateway, &tenant, None).await?))
 }

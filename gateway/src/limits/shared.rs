@@ -207,6 +207,19 @@ impl Shared {
         empty.filter(|empty| empty.size == want.size && empty.least == missing && empty.holds())
     }
 
+    /// Buckets of a tenant have these sizes from now on, also before anything is lent of them.
+    pub(super) async fn resize(
+        &self,
+        tenant: TenantId,
+        sizes: impl Iterator<Item = (Owner, Bucket)> + Send,
+    ) -> Result<(), StoreError> {
+        let sizes: Vec<_> = sizes.map(|(owner, size)| (key(tenant, &owner), size)).collect();
+        if sizes.is_empty() {
+            return Ok(());
+        }
+        self.store.resize(&sizes).await
+    }
+
     /// How full a bucket is.
     pub(super) async fn remaining(&self, want: &Want) -> Result<Remaining, StoreError> {
         let level = Level {
@@ -237,7 +250,7 @@ impl Shared {
         while let Some((owner, stock)) = idle.next() {
             let key = key(stock.tenant, &owner);
             // Nobody knows whether this one was given back, so it is not given back twice.
-            if let Err(error) = self.store.give_back(&key, stock.size, stock.tokens).await {
+            if let Err(error) = self.store.give_back(&key, stock.tokens).await {
                 self.take_back(idle);
                 return Err(error);
             }

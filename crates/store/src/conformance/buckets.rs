@@ -97,11 +97,11 @@ pub async fn what_is_given_back_can_be_lent_again(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let size = size(10, 0.0);
     assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 8);
-    store.give_back(&key("a"), size, 3).await.unwrap();
+    store.give_back(&key("a"), 3).await.unwrap();
     assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 5);
-    store.give_back(&key("a"), size, 30).await.unwrap();
+    store.give_back(&key("a"), 30).await.unwrap();
     assert_eq!(lease(&*store, "a", size, 1, 80).await.granted, 10);
-    store.give_back(&key("never asked for"), size, 30).await.unwrap();
+    store.give_back(&key("never asked for"), 30).await.unwrap();
     assert_eq!(lease(&*store, "never asked for", size, 1, 80).await.granted, 10);
 }
 
@@ -120,10 +120,18 @@ pub async fn whoever_looks_at_a_bucket_sees_what_a_lease_would_find(fixture: &dy
     assert_eq!(lease(&*store, "a", never, 1, 10).await.granted, 6);
     assert_eq!((left("a", never).await, left("b", never).await), (0.0, 10.0));
     tokio::time::sleep(Duration::from_millis(50)).await;
-    let fast = left("a", size(10, 1_000.0)).await;
-    let slow = left("a", size(10, 0.001)).await;
-    assert!((0.000_04..0.1).contains(&slow), "{slow}");
-    assert_eq!((fast, left("a", never).await), (10.0, 0.0));
+    let never_came_back = left("a", size(10, 1_000.0)).await;
+    assert_eq!((never_came_back, left("a", never).await), (0.0, 0.0));
+    // It has refilled by the size that it was leased with, whatever size somebody looks at.
+    let (fast, slow) = (size(10, 1_000.0), size(10, 0.001));
+    for (owner, size) in [("fast", fast), ("slow", slow)] {
+        assert_eq!(lease(&*store, owner, size, 10, 10).await.granted, 10);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    for size in [never, fast, slow] {
+        let (fast, slow) = (left("fast", size).await, left("slow", size).await);
+        assert!(fast >= 10.0 && (0.000_04..0.1).contains(&slow), "{fast}, {slow}");
+    }
     // The same owner of another tenant.
     let another = BucketKey {
         tenant: TenantId::from_bytes([2; 16]),
@@ -159,6 +167,68 @@ pub async fn another_size_counts_from_now_on(fixture: &dyn Fixture) {
     assert_eq!((larger.granted, larger.left), (1, 3.0));
 }
 
+/// Whoever asks next, after however long: for the time before, the rate is the one before, and no more than it held.
+pub async fn until_it_has_another_size_a_bucket_refills_by_the_one_before(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (never, fast) = (size(10, 0.0), size(10, 1_000.0));
+    assert_eq!(lease(&*store, "raised", never, 10, 10).await.granted, 10);
+    for owner in ["lowered", "larger"] {
+        assert_eq!(lease(&*store, owner, fast, 10, 10).await.granted, 10);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let raised = lease(&*store, "raised", fast, 1, 10).await;
+    assert_eq!((raised.granted, raised.left), (0, 0.0));
+    assert_eq!(lease(&*store, "lowered", never, 1, 10).await.granted, 10);
+    assert_eq!(
+        lease(&*store, "larger", size(1_000, 0.0), 1, 1_000).await.granted,
+        10
+    );
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(lease(&*store, "raised", fast, 10, 10).await.granted, 10);
+    assert_eq!(lease(&*store, "lowered", never, 1, 10).await.granted, 0);
+}
+
+/// As a lease with another size does, and nothing is lent; of buckets that were never asked for, and without any, too.
+pub async fn a_bucket_can_have_another_size_before_it_is_asked(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (never, fast) = (size(10, 0.0), size(10, 1_000.0));
+    for (owner, size) in [("raised", never), ("lowered", fast), ("other", never)] {
+        assert_eq!(lease(&*store, owner, size, 10, 10).await.granted, 10);
+    }
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let sizes = [
+        (key("raised"), size(20, 1_000.0)),
+        (key("lowered"), size(4, 0.0)),
+        (key("it's \"new\""), size(5, 0.0)),
+    ];
+    // The second time, they have these sizes already.
+    for _ in 0..2 {
+        store.resize(&sizes).await.unwrap();
+    }
+    store.resize(&[]).await.unwrap();
+    let left = async |owner: &str, size| store.left(&key(owner), size).await.unwrap();
+    let lowered = left("lowered", size(4, 0.0)).await;
+    let new = left("it's \"new\"", size(5, 0.0)).await;
+    assert_eq!((lowered, new, left("other", never).await), (4.0, 5.0, 0.0));
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    let raised = lease(&*store, "raised", size(20, 1_000.0), 20, 20).await;
+    assert_eq!(raised.granted, 20);
+    assert_eq!(lease(&*store, "lowered", size(4, 0.0), 1, 10).await.granted, 4);
+}
+
+/// Whoever was lent them may know an earlier size.
+pub async fn what_is_given_back_fits_into_the_bucket_as_it_is_now(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    assert_eq!(lease(&*store, "a", size(10, 0.0), 1, 2).await.granted, 2);
+    store.resize(&[(key("a"), size(100, 0.0))]).await.unwrap();
+    store.give_back(&key("a"), 30).await.unwrap();
+    let larger = lease(&*store, "a", size(100, 0.0), 1, 1).await;
+    assert_eq!((larger.granted, larger.left), (1, 37.0));
+    store.resize(&[(key("a"), size(5, 0.0))]).await.unwrap();
+    store.give_back(&key("a"), 30).await.unwrap();
+    assert_eq!(lease(&*store, "a", size(5, 0.0), 1, 100).await.granted, 5);
+}
+
 /// Opening again refills nothing.
 pub async fn a_lease_is_there_after_reopening(fixture: &dyn Fixture) {
     let store = fixture.open().await;
@@ -187,10 +257,7 @@ pub async fn all_together_never_get_more_than_there_is(fixture: &dyn Fixture) {
                 let lent = lease(&*store, "shared", size(CAPACITY, REFILL), 1, most).await;
                 granted.fetch_add(lent.granted, Ordering::Relaxed);
                 if lent.granted == most && number == 7 {
-                    store
-                        .give_back(&key("shared"), size(CAPACITY, REFILL), 1)
-                        .await
-                        .unwrap();
+                    store.give_back(&key("shared"), 1).await.unwrap();
                     granted.fetch_sub(1, Ordering::Relaxed);
                 }
             }
