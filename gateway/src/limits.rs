@@ -25,7 +25,7 @@ const RATE_LIMIT_POLICY: HeaderName = HeaderName::from_static("ratelimit-policy"
 /// What a caller is told to wait where waiting does not help, and in how many seconds a bucket is told to be full that
 /// never refills.
 const NEVER_REFILLS_SECONDS: u64 = 86_400;
-/// A wait that is longer than this, thirty years, is one without end.
+/// A wait that is longer than this, thirty years, is one without end, and so is a window.
 const WAIT_SECONDS_MAX: f64 = 1e9;
 /// A clock that is behind by more than this was set back, and buckets refill from there. What is less may be threads
 /// that read it one after the other and come here the other way round: were the earlier time taken then, each of them
@@ -158,7 +158,7 @@ impl Level {
     }
 }
 
-/// A wait in whole seconds, rounded up; none if it is one without end.
+/// A wait, or a window, in whole seconds, rounded up; none if it is one without end.
 fn whole_seconds(wait: f64) -> Option<u64> {
     let seconds = wait.ceil();
     (seconds < WAIT_SECONDS_MAX).then(|| whole(seconds).max(1))
@@ -403,7 +403,7 @@ struct RateLimit<'t> {
     name: &'t str,
     /// How much it lets pass (`q`).
     quota: u64,
-    /// In how many seconds that comes back (`w`); none if it never does.
+    /// In how many seconds that comes back (`w`); none if it never does, or in more than thirty years.
     window: Option<u64>,
     /// How much is left (`r`).
     left: u64,
@@ -466,7 +466,7 @@ fn limited(lacking: &Lacking) -> Refusal {
     let limit = RateLimit {
         name: owner.as_str(),
         quota: u64::from(capacity),
-        window: window.is_finite().then(|| whole(window.ceil()).max(1)),
+        window: whole_seconds(window),
         left: level.whole_tokens(),
         wait: *wait,
     };

@@ -125,6 +125,18 @@ fn a_bucket_that_never_refills_admits_its_capacity_once() {
 }
 
 #[test]
+fn what_takes_more_than_thirty_years_to_come_back_has_no_window() {
+    let alone = Alone::with(2, 1e-9);
+    assert_eq!(alone.drain(0), 2);
+    let (wait, policy, left) = headers(&alone.ask(0).unwrap_err());
+    // One of the two comes back a little earlier than that.
+    assert_eq!(
+        (wait, policy.as_str(), left.as_str()),
+        (999_999_000, "\"agent\";q=2", "\"agent\";r=0;t=999999000")
+    );
+}
+
+#[test]
 fn a_refusal_has_the_three_headers() {
     let alone = Alone::with(2, 0.5);
     assert_eq!(alone.drain(0), 2);
