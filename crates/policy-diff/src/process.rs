@@ -1,5 +1,5 @@
 //! A solver in a process of its own, which is killed when nobody needs it any more. Its memory has a bound, and so has
-//! what is read of its answers.
+//! what is read of its answers. Of the gateway's environment it is shown where programs and libraries are.
 
 use cedar_policy_symcc::SmtLibScript;
 use cedar_policy_symcc::solver::{Decision, DecisionWithModel, Solver, SolverError};
@@ -12,6 +12,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 
 /// The most memory that a solver may take, in KiB: its questions take a hundredth of it, but for those without an end.
 const MEMORY_KIB_MAX: u32 = 1 << 20;
+/// How a shell becomes a program under a bound of memory, with nothing of the gateway's environment, in which there are
+/// keys and passwords, but where programs and their libraries are. What it has in memory goes to no core file. It is a
+/// second shell that becomes it, because `env` takes a path with a `=` for a variable.
+const BECOMING: &str = r#"exec env -i PATH="$PATH" ${LD_LIBRARY_PATH+LD_LIBRARY_PATH="$LD_LIBRARY_PATH"} \
+sh -c 'ulimit -c 0; ulimit -v "$1" && shift && exec "$@"' sh "$@""#;
 /// The most that is read of everything that one process says, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
@@ -79,11 +84,11 @@ impl Process {
     }
 }
 
-/// The program under a bound of memory. A shell sets it and becomes the program, so that killing one kills the other.
+/// The program, which a shell becomes, so that killing one kills the other.
 fn bounded(program: &Path) -> Command {
     let mut command = Command::new("sh");
     command
-        .args(["-c", "ulimit -v \"$1\" && shift && exec \"$@\"", "sh"])
+        .args(["-c", BECOMING, "sh"])
         .arg(MEMORY_KIB_MAX.to_string())
         .arg(program)
         .kill_on_drop(true);

@@ -116,18 +116,53 @@ async fn as_many_comparisons_run_at_once_as_may() {
 
 /// A solver that never answers, and writes down which process it is.
 fn silent(folder: &Path) -> PathBuf {
-    let [draft, program, note] = ["draft", "solver", "process"].map(|name| folder.join(name));
+    let note = folder.join("process");
     let text = format!(
         "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'This is cvc5 version 0'; exit; fi\n\
          echo $$ >{note}.new && mv {note}.new {note}\nexec sleep 600\n",
         note = note.display()
     );
+    script(folder, &text)
+}
+
+/// A solver that only says its version, and writes down its environment and how large a core file of it may be.
+fn curious(folder: &Path) -> PathBuf {
+    let note = folder.join("seen");
+    let text = format!(
+        "#!/bin/sh\n[ \"$1\" = --version ] || exit\necho 'This is cvc5 version 0'\n\
+         {{ env; echo core=$(ulimit -c); }} >{}\n",
+        note.display()
+    );
+    script(folder, &text)
+}
+
+/// A program of this text.
+fn script(folder: &Path, text: &str) -> PathBuf {
+    let [draft, program] = ["draft", "solver"].map(|name| folder.join(name));
     std::fs::write(&draft, text).unwrap();
     std::fs::set_permissions(&draft, Permissions::from_mode(0o755)).unwrap();
     // What this process has written may be open still in one that another test has just started, and could not be run.
     let copied = Command::new("cp").args([&draft, &program]).status().unwrap();
     assert!(copied.success());
     program
+}
+
+#[tokio::test]
+async fn a_solver_is_shown_nothing_of_the_environment_and_leaves_no_core_file() {
+    // A shell adds some of its own.
+    let known = ["PATH", "LD_LIBRARY_PATH", "PWD", "OLDPWD", "SHLVL", "_", "core"];
+    let is_known = |name: &str| known.contains(&name);
+    assert!(std::env::vars().any(|(name, _)| !is_known(&name)));
+    let folder = tempfile::tempdir().unwrap();
+    let mut desk = Desk::bare();
+    desk.prover = Prover::new(curious(folder.path()), 1, Bounds::default());
+    let report = desk.compare_sets(&[mine("")], &[mine(PERMIT)]).await;
+    assert!(report.proof.available);
+    let seen = std::fs::read_to_string(folder.path().join("seen")).unwrap();
+    let mut lines = seen.lines().filter_map(|line| line.split_once('='));
+    assert!(lines.clone().any(|(name, _)| name == "PATH"), "{seen}");
+    assert!(lines.all(|(name, _)| is_known(name)), "{seen}");
+    assert!(seen.ends_with("core=0\n"), "{seen}");
 }
 
 /// Looks at something again and again until it is there.
