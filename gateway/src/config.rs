@@ -26,6 +26,9 @@ use tracing_subscriber::filter::LevelFilter;
 const REPLIES_KEPT_HOURS: RangeInclusive<i64> = 24..=8_760;
 /// Which log lines are printed of what is not named.
 const PRINTED_ANYWAY: &str = "warn";
+/// What is not printed whatever is named: these lines have all bytes that are sent to witnesses, and a password may be
+/// among those.
+const NEVER_PRINTED: &str = "ureq_proto::util=off";
 /// Our crates that have log lines.
 const PRINTING: [&str; 3] = ["gateway", "store_sqlite", "store_postgres"];
 
@@ -236,7 +239,9 @@ pub struct LogFilter(String);
 impl LogFilter {
     /// What lets these lines through.
     pub fn to_env_filter(&self) -> EnvFilter {
-        EnvFilter::try_new(&self.0).expect("each word of it was tried when it was read")
+        // Of two words about one target the later one counts.
+        let words = format!("{},{NEVER_PRINTED}", self.0);
+        EnvFilter::try_new(words).expect("each word of it was tried when it was read")
     }
 }
 
@@ -488,10 +493,21 @@ mod tests {
             ("off", "off"),
             ("gateway=debug", "gateway=debug,warn"),
             ("gateway=debug, error", "gateway=debug,error"),
-            ("gateway::sequencer", "gateway::sequencer=trace,warn"),
+            ("gateway::http", "gateway::http=trace,warn"),
         ] {
             let filter: LogFilter = text.parse().unwrap();
+            let printed = format!("{NEVER_PRINTED},{printed}");
             assert_eq!(filter.to_env_filter().to_string(), printed, "{text}");
+        }
+    }
+
+    #[test]
+    fn no_log_filter_lets_through_what_is_sent_to_witnesses() {
+        for text in ["trace", "ureq_proto=trace", "ureq_proto::util=trace"] {
+            let filter: LogFilter = text.parse().unwrap();
+            let words = filter.to_env_filter().to_string();
+            assert_eq!(words.split(',').next(), Some(NEVER_PRINTED), "{text}: {words}");
+            assert_eq!(words.matches("ureq_proto::util").count(), 1, "{text}: {words}");
         }
     }
 

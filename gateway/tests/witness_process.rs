@@ -96,6 +96,10 @@ impl Scene {
     }
 
     fn serve(&self, witness: &str) -> Server {
+        self.gateway.start(&mut self.command(witness))
+    }
+
+    fn command(&self, witness: &str) -> Command {
         let options = [
             "--signing-key-file",
             &self.key_file,
@@ -107,7 +111,7 @@ impl Scene {
         command
             .args(["--witness", witness])
             .env("COUNTERSIGN_OPERATOR_KEY", OPERATOR);
-        self.gateway.start(&mut command)
+        command
     }
 
     fn stop(server: Server) {
@@ -232,6 +236,25 @@ fn a_witness_that_is_killed_forgets_nothing_and_the_gateway_goes_on_without_it()
         told.contains("0 of the trusted witnesses have cosigned"),
         "{told}"
     );
+    watching.kill();
+}
+
+#[test]
+fn the_password_of_a_witness_is_in_no_log_whatever_is_printed() {
+    let scene = Scene::new();
+    let (watching, vkey) = witness(&scene.witness, "127.0.0.1:0", &scene.log);
+    let named = format!("http://cs:s3cret@{}#{vkey}", watching.address);
+    let mut command = scene.command(&named);
+    let server = scene.gateway.start(command.args(["--log", "trace"]));
+    let tenant = scene.gateway.printed("demo tenant: ");
+    cosigned(&server, &tenant);
+    Scene::stop(server);
+    let log = scene.gateway.stderr();
+    // Other lines of what talks to witnesses are there.
+    assert!(log.contains(" ureq_proto::client"), "{log}");
+    // In these it would be in hexadecimal, cut into rows.
+    assert!(!log.contains(" ureq_proto::util"), "{log}");
+    assert!(!log.contains("s3cret") && !log.contains("Y3M6czNjcmV0"), "{log}");
     watching.kill();
 }
 
