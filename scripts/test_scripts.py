@@ -48,7 +48,7 @@ class ScriptsTest(unittest.TestCase):
         shutil.copy(SCRIPTS / "check", root / "scripts")
         shutil.copytree(SCRIPTS / "lib", root / "scripts" / "lib")
         # Everything that it runs passes at once.
-        stubs = [programs / name for name in ("cargo", "python3", "cc", "cvc5")]
+        stubs = [programs / name for name in ("cargo", "python3", "cc", "curl", "cvc5")]
         for program in [*stubs, root / "scripts" / "prepare-sqlx"]:
             program.write_text("#!/bin/sh\n")
             program.chmod(0o755)
