@@ -338,6 +338,39 @@ async fn a_team_and_a_tenant_have_quotas_that_their_agents_share() {
 }
 
 #[tokio::test]
+async fn an_agent_is_shown_no_quota_of_others_for_a_tool_that_it_may_not_use_and_for_no_trap() {
+    let stage = Stage::set().await;
+    stage
+        .admin("PUT", "/v1/teams/builders", &json!({}))
+        .await
+        .expect(201);
+    let few = json!({"name": "few", "team": "builders", "tools": ["github", "honeypot"]});
+    let few = stage.hire(few).await;
+    let each = ["github", "vault", "honeypot"].map(|tool| json!({"window": "day", "limit": 9, "tool": tool}));
+    let limits = json!([each[0], each[1], each[2], {"window": "hour", "limit": 9}]);
+    let of_tenant = format!("/v1/tenants/{}/quota", stage.tenant);
+    for path in [of_tenant.as_str(), "/v1/teams/builders/quota"] {
+        put(&stage, path, limits.clone()).await;
+    }
+    let of_few = format!("/v1/agents/{}/quota", few.id);
+    let own = json!([{"window": "day", "limit": 9, "tool": "vault"}]);
+    put(&stage, &of_few, own).await;
+
+    let tools = |quotas: &Value| -> Vec<Value> {
+        let quotas = quotas.as_array().unwrap().iter();
+        quotas.map(|quota| quota["tool"].clone()).collect()
+    };
+    let shown = stage.get("/v1/quota", &few.token).await.expect(200);
+    let told = [json!("github"), Value::Null];
+    assert_eq!(tools(&shown["inherited"]), [&told[..], &told[..]].concat());
+    assert_eq!(tools(&shown["quotas"]), ["vault"], "its own are its own");
+    let shown = stage.admin("GET", &of_few, &Value::Null).await.expect(200);
+    let all = [json!("github"), json!("vault"), json!("honeypot"), Value::Null];
+    assert_eq!(tools(&shown["inherited"]), [&all[..], &all[..]].concat());
+    assert_eq!(tools(&shown["quotas"]), ["vault"]);
+}
+
+#[tokio::test]
 async fn a_run_answers_for_what_it_starts_and_asks_without_one_are_one_run() {
     let stage = with_quotas(json!([{"window": "run", "limit": 2}])).await;
     stage.ask(&in_run(reading(), "a", None)).await.expect(200);

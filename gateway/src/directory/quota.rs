@@ -69,7 +69,7 @@ pub struct QuotaView {
     remaining: Option<RemainingView>,
     tools: BTreeMap<SlashFreeName, ToolBucketView>,
     quotas: Vec<UsedQuota>,
-    /// For an agent: those of its team and its tenant, which hold for it too.
+    /// For an agent: those of its team and its tenant, which hold for it too; to itself those that it may be told of.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     inherited: Vec<UsedQuota>,
 }
@@ -214,7 +214,20 @@ pub async fn get_own(
     Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let view = QuotaView::of_agent(&gateway, caller.tenant, &caller.agent, query.run_id.as_ref());
-    Ok(Json(view.await?))
+    let mut view = view.await?;
+    let known = gateway.tenant(caller.tenant)?;
+    let may_be_told = |used: &UsedQuota| may_be_told_of(&used.quota, &caller.agent, &known.directory);
+    view.inherited.retain(may_be_told);
+    Ok(Json(view))
+}
+
+/// Whether an agent is shown this quota of its tenant or team. What others do with a tool that it may not use is none of
+/// its business, and neither is which tools are traps: nothing that it is allowed counts there.
+fn may_be_told_of(quota: &Quota, agent: &Agent, directory: &Directory) -> bool {
+    quota.tool.as_ref().is_none_or(|tool| {
+        let registered = directory.tools.get(tool.as_str());
+        registered.is_some_and(|tool| !tool.is_canary()) && agent.tools.includes(tool.as_str())
+    })
 }
 
 /// `GET /v1/agents/{id}/quota`
