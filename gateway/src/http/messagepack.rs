@@ -18,6 +18,8 @@ const NAMES: [&str; 3] = [
 ];
 /// What each of its names has in it.
 const IN_EACH: &[u8] = b"msgpack";
+/// The ranges that JSON is in, the most specific first.
+const RANGES_OF_JSON: [&str; 3] = [JSON[0], "application/*", "*/*"];
 /// What is turned into a message.
 const JSON: [&str; 2] = ["application/json", "application/problem+json"];
 
@@ -43,8 +45,8 @@ pub(super) fn asked(headers: &HeaderMap) -> Option<&'static str> {
         .iter()
         .filter_map(|name| Some((accepted.weight(name)?, *name)))
         .max_by_key(|(weight, _)| *weight)?;
-    let json = accepted.weight(JSON[0]).unwrap_or(0);
-    (weight_of_name > 0 && weight_of_name >= json).then_some(name)
+    let json = RANGES_OF_JSON.iter().find_map(|range| accepted.weight(range));
+    (weight_of_name > 0 && weight_of_name >= json.unwrap_or(0)).then_some(name)
 }
 
 /// A response for whoever asked for messages by this name: a message in place of JSON, and anything else as it is.
@@ -314,6 +316,17 @@ mod tests {
                 Some("application/msgpack"),
             ),
             ("application/json, application/msgpack;q=0.9", None),
+            ("*/*, application/msgpack", Some("application/msgpack")),
+            ("*/*, application/msgpack;q=0.1", None),
+            ("application/*, application/msgpack;q=0.5", None),
+            (
+                "application/json;q=0.1, */*, application/msgpack;q=0.5",
+                Some("application/msgpack"),
+            ),
+            (
+                "application/*;q=0.1, */*, application/msgpack;q=0.5",
+                Some("application/msgpack"),
+            ),
             ("application/msgpack;q=0", None),
             ("application/msgpack;q=nonsense", None),
             ("application/json", None),
