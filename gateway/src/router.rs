@@ -224,7 +224,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/policies/{name}", DIRECTORY, policies::get).takes_no_query(),
         route("PUT", "/v1/policies/{name}", POLICIES, policies::put).takes_conditions(),
         route("DELETE", "/v1/policies/{name}", POLICIES, policies::delete).takes_conditions(),
-        route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions).takes_no_query(),
+        route("GET", "/v1/policies/{name}/versions", DIRECTORY, policies::trials::versions),
         route("POST", "/v1/policies/{name}/rollback", POLICIES, policies::trials::rollback),
         route("POST", "/v1/policies/{name}/promote", POLICIES, policies::trials::promote),
         route("POST", "/v1/policies/{name}/revert", POLICIES, policies::trials::revert),

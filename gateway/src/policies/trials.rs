@@ -3,7 +3,7 @@
 use super::{Tagged, find, plan, plan_version, preconditions};
 use crate::directory::{change, read};
 use crate::gateway::Gateway;
-use crate::http::{Code, Empty, Json, OptionalJson, Page, Refusal, TenantCaller};
+use crate::http::{Code, Empty, Json, OptionalJson, Page, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -33,7 +33,9 @@ pub async fn versions(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
+    Query(query): Query<PageQuery>,
 ) -> Result<Json<Page<VersionView>>, Refusal> {
+    let before = query.after::<u64>()?;
     let tenant = read(&gateway, &caller)?;
     // Also of a policy that was deleted: this is how one finds what to bring back.
     let policies = &tenant.directory.policies;
@@ -41,15 +43,18 @@ pub async fn versions(
         .get(name.as_str())
         .ok_or_else(|| Refusal::not_found("policy", &name))?;
     let on_trial = policy.trial.as_ref().map(|trial| trial.version);
-    let views = policy.versions.iter().rev().map(|version| VersionView {
-        version: Arc::clone(version),
-        enforced: policy.enforced == Some(version.version),
-        on_trial: on_trial == Some(version.version),
-    });
-    Ok(Json(Page {
-        items: views.collect(),
-        next_cursor: None,
-    }))
+    let versions = policy.versions.iter().rev();
+    let page = Page::in_room(
+        versions.filter(|version| before.is_none_or(|before| version.version < before)),
+        query.limit()?,
+        |version| version.version.to_string(),
+        |version| VersionView {
+            version: Arc::clone(version),
+            enforced: policy.enforced == Some(version.version),
+            on_trial: on_trial == Some(version.version),
+        },
+    );
+    Ok(Json(page))
 }
 
 /// `POST /v1/policies/{name}/rollback`: a new version that says what an earlier one said, enforced.

@@ -292,6 +292,15 @@ async fn an_earlier_version_can_be_enforced_again() {
         listed,
         expected.map(|(version, enforced)| (json!(version), json!(enforced)))
     );
+    let newest = desk.edit("GET", "/issues/versions?limit=2", &Value::Null).await;
+    let newest = newest.expect(200);
+    let (first, last) = versions["items"].as_array().unwrap().split_at(2);
+    assert_eq!(newest, json!({"items": first, "next_cursor": "2"}));
+    let rest = desk
+        .edit("GET", "/issues/versions?limit=2&cursor=2", &Value::Null)
+        .await;
+    assert_eq!(rest.expect(200), json!({"items": last, "next_cursor": null}));
+
     let absent = desk
         .edit("POST", "/issues/rollback", &json!({"version": 9}))
         .await;
