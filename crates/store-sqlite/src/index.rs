@@ -10,7 +10,7 @@ use crate::{Side, SqliteStore, bounded};
 use async_trait::async_trait;
 use file::{Durability, Opened};
 use model::TenantId;
-use sqlx::{Connection, SqliteConnection};
+use sqlx::SqliteConnection;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -110,11 +110,19 @@ impl Index {
         let mut writer = opened.writer.lock().await;
         let outcome = async {
             let writer = writer.as_mut().ok_or(sqlx::Error::PoolClosed)?;
+            // One that was given up is open still. Where none is, this fails and changes nothing.
+            drop(file::control(writer, "ROLLBACK").await);
             file::set_durability(writer, durability).await?;
-            let mut transaction = writer.begin().await?;
-            let done = write(&mut transaction).await?;
-            transaction.commit().await?;
-            Ok(done)
+            file::control(writer, "BEGIN").await?;
+            let done = match write(&mut *writer).await {
+                Ok(done) => file::control(writer, "COMMIT").await.map(|()| done),
+                Err(error) => Err(error),
+            };
+            if done.is_err() {
+                // It holds no lock until the next one comes. SQLite may have rolled back by itself.
+                drop(file::control(writer, "ROLLBACK").await);
+            }
+            done
         };
         let outcome = outcome.await;
         drop(writer);
@@ -208,7 +216,9 @@ impl SearchIndex for SqliteStore {
 mod tests {
     use super::*;
     use model::Timestamp;
+    use sqlx::Connection;
     use sqlx::sqlite::SqliteConnectOptions;
+    use tokio::sync::Notify;
 
     /// By force.
     fn claim() -> BlockClaim {
@@ -218,6 +228,23 @@ mod tests {
             until: Timestamp::from_millis(20),
             by_force: true,
         }
+    }
+
+    /// What is put under that claim.
+    fn first_block() -> IndexedBlock {
+        IndexedBlock {
+            block: 0,
+            end: canon::Digest::ZERO,
+            token: 1,
+            made_at: Some(ledger::Head::GENESIS),
+        }
+    }
+
+    /// Makes every COMMIT of the index fail, or lets them be again.
+    async fn fail_commits(store: &SqliteStore, fail: bool) {
+        let opened = store.index.opened().await.unwrap();
+        let mut writer = opened.writer.lock().await;
+        crate::tests::fail_commits_of(writer.as_mut().unwrap(), fail).await;
     }
 
     /// How the last transaction was synced: 1 is NORMAL, 2 is FULL.
@@ -245,16 +272,52 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn writes_go_on_after_several_that_could_not_be_committed() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let tenant = TenantId::from_bytes([1; 16]);
+        fail_commits(&store, true).await;
+        for _ in 0..3 {
+            store.claim_block(tenant, 0, &claim()).await.unwrap_err();
+        }
+        fail_commits(&store, false).await;
+        let blocks = BTreeSet::from([0]);
+        store.take_blocks(tenant, &blocks, &claim()).await.unwrap();
+        assert!(store.put_block(tenant, &first_block(), &[]).await.unwrap());
+        // Another connection reads it.
+        assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), [first_block()]);
+    }
+
+    #[tokio::test]
+    async fn a_write_that_was_given_up_is_undone_before_the_next_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let tenant = TenantId::from_bytes([1; 16]);
+        let written = Notify::new();
+        let write = store.index.write(Durability::Loose, async |connection| {
+            file::claim(connection, tenant, 0, &claim()).await?;
+            written.notify_one();
+            std::future::pending::<Result<(), sqlx::Error>>().await
+        });
+        tokio::select! {
+            _ = write => unreachable!("it never ends"),
+            () = written.notified() => {}
+        }
+        let gentle = BlockClaim {
+            by_force: false,
+            ..claim()
+        };
+        assert!(store.claim_block(tenant, 0, &gentle).await.unwrap());
+    }
+
+    #[tokio::test]
     async fn a_file_of_another_schema_is_made_again() {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("sqlite:{}/ledger.db", folder.path().display());
         let tenant = TenantId::from_bytes([1; 16]);
-        let put = IndexedBlock {
-            block: 0,
-            end: canon::Digest::ZERO,
-            token: 1,
-            made_at: Some(ledger::Head::GENESIS),
-        };
+        let put = first_block();
         for _ in 0..2 {
             let store = SqliteStore::open(&url).await.unwrap();
             assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), []);

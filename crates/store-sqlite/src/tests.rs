@@ -79,6 +79,16 @@ async fn whoever_reads_for_nobody_takes_no_connection_from_the_others_and_has_on
     assert_eq!(store.background_readers.size(), 1);
 }
 
+/// Makes every COMMIT on a connection fail, as a full disk would, or lets them be again.
+pub(crate) async fn fail_commits_of(connection: &mut SqliteConnection, fail: bool) {
+    let mut handle = connection.lock_handle().await.unwrap();
+    if fail {
+        handle.set_commit_hook(|| false);
+    } else {
+        handle.remove_commit_hook();
+    }
+}
+
 /// The end of the one chain that is stored.
 async fn head(store: &SqliteStore) -> ledger::Head {
     store.load(None).await.unwrap()[0].place.head()

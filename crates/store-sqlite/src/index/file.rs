@@ -138,6 +138,15 @@ pub(super) async fn set_durability(
     query.execute(connection).await.map(drop)
 }
 
+/// Begins or ends a transaction. The driver has no part in it: it counts transactions, and loses count where SQLite has
+/// rolled back by itself, as it does when a COMMIT finds no room.
+pub(super) async fn control(
+    connection: &mut SqliteConnection,
+    statement: &'static str,
+) -> Result<(), sqlx::Error> {
+    sqlx::query(statement).execute(connection).await.map(drop)
+}
+
 /// Whether an error says that the file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
     let code = error
