@@ -9,6 +9,7 @@
 //! directory, or gives back what asks may use is not done here, however little it matters when.
 
 use crate::fair_semaphore::{FairSemaphore, Permit};
+use crate::runtimes;
 use crate::sequencer::LoadSignal;
 use model::TenantId;
 use std::io;
@@ -42,7 +43,8 @@ impl Background {
     /// # Errors
     /// There can be no more threads.
     pub fn start(store: &dyn Store) -> io::Result<Self> {
-        let runtime = Builder::new_current_thread().enable_all().build()?;
+        // What blocks is done on a thread that is made here already, not by the one below.
+        let runtime = runtimes::build(Builder::new_current_thread().on_thread_start(step_back))?;
         let handle = runtime.handle().clone();
         let (stop, mut stop_requested) = watch::channel(false);
         std::thread::Builder::new()

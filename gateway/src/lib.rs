@@ -23,7 +23,7 @@
 //! - [`search`]: finding decisions;
 //! - [`fairness_key`]: who has a share together of what tenants share; [`single_flight`]: one read of the store for all
 //!   who ask at once;
-//! - [`background`]: the thread for what nobody waits for;
+//! - [`runtimes`]: what all tasks run on; [`background`]: the thread for what nobody waits for;
 //! - [`jobs`]: what is done every now and then; [`guarded_clock`]: what time it is for what they do for good;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
@@ -76,6 +76,7 @@ pub mod records;
 pub mod repeats;
 pub mod reservations;
 pub mod router;
+pub mod runtimes;
 pub mod search;
 pub mod sequencer;
 pub mod signing;

@@ -5,8 +5,10 @@ use gateway::causes::with_causes;
 use gateway::cli;
 use gateway::cli::json_lines::WithSources;
 use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
+use gateway::runtimes;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
+use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 /// SIGXFSZ, on Linux and on macOS: a file would become larger than the process may make it (`ulimit -f`, `LimitFSIZE=`).
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
 }
 
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = runtimes::build(&mut Builder::new_multi_thread())?;
     let done = runtime.block_on(async {
         // SIGXFSZ ends a process by default. Tokio's handler stays installed when this is dropped, so the write that is
         // too long fails instead, as on a full disk.

@@ -50,7 +50,7 @@ impl Gateway {
     /// Refuses to answer from a store that has been taken away, or that its disk has lost some of. Nothing but a
     /// restart helps, so nobody is told to try again.
     pub fn check_store(&self) -> Result<(), Refusal> {
-        let gone = "the files of the database were deleted or replaced while they were open, or could not be synced, so nothing is answered; the log of the gateway says what to do";
+        let gone = "the files of the database were deleted or replaced while they were open, could not be synced, or are not looked after any more, so nothing is answered; the log of the gateway says what to do";
         let checked = self.store.check();
         checked.map_err(|_| Refusal::new(Code::LedgerUnavailable, gone))
     }

@@ -28,6 +28,7 @@ use crate::http::Code;
 use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::repeats::Repeats;
+use crate::runtimes;
 use crate::search::job::Indexing;
 use crate::snapshot::SnapshotCell;
 use bytes::Bytes;
@@ -46,6 +47,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 use store::Store;
 use task::Task;
+use tokio::runtime::Builder;
 use tokio::sync::{Notify, oneshot};
 
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
@@ -213,9 +215,7 @@ impl Sequencer {
             commit_micros: Arc::default(),
         };
         let task = Task::new(&handle, parts);
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()?;
+        let runtime = runtimes::build(&mut Builder::new_current_thread())?;
         let (end, ended) = oneshot::channel();
         std::thread::Builder::new()
             .name("sequencer".to_owned())

@@ -9,6 +9,7 @@
 //! How long the lane may become is not decided here: whoever is in it has a place (`admission`).
 
 use crate::http::Refusal;
+use crate::runtimes;
 use std::io;
 use std::num::NonZero;
 use tokio::runtime::{Builder, Handle, Runtime};
@@ -28,11 +29,9 @@ impl SlowLane {
     /// There can be no more threads.
     pub fn start() -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let threads = Builder::new_multi_thread()
-            .worker_threads(cores.div_ceil(2))
-            .thread_name("slow-lane")
-            .enable_all()
-            .build()?;
+        let mut threads = Builder::new_multi_thread();
+        threads.worker_threads(cores.div_ceil(2)).thread_name("slow-lane");
+        let threads = runtimes::build(&mut threads)?;
         Ok(Self {
             handle: threads.handle().clone(),
             threads: Some(threads),

@@ -5,7 +5,8 @@
 //! starts the log over only when all of it has been moved. So when the log has grown past its bound, the last stretch
 //! is done while commits wait. How long that takes is how much was written during the checkpoint before, so there are a
 //! few passive ones in a row, each shorter than the one before, until one was short. Each syncs what it has copied;
-//! where that fails nothing is committed any more, and the log stays as it is.
+//! where that fails nothing is committed any more, and the log stays as it is. Nor is anything committed once this has
+//! broken down.
 
 use crate::connect;
 use crate::errands::Errander;
@@ -84,7 +85,7 @@ impl Checkpointer {
     pub(crate) async fn stop(&mut self) {
         self.stop = None;
         if let Some(task) = self.task.take() {
-            // A panic in there has been printed; there is nothing left to do about it here.
+            // A panic in there has been printed, and the file was told; there is nothing left to do about it here.
             drop(task.await);
         }
     }
@@ -227,6 +228,15 @@ impl Work {
     }
 }
 
+/// A panic ends the task, and nobody waits for it before the store is closed.
+impl Drop for Work {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.file.leave_unattended();
+        }
+    }
+}
+
 /// The first and second column: whether a reader was in the way, and frames in the log. The third, frames moved, may be
 /// all of them while a reader still has the log open.
 fn progress(row: &SqliteRow) -> Result<Progress, sqlx::Error> {
@@ -234,4 +244,44 @@ fn progress(row: &SqliteRow) -> Result<Progress, sqlx::Error> {
         frames: row.try_get(1)?,
         is_busy: row.try_get(0)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::SqliteStore;
+    use crate::file::Gone;
+    use store::Store;
+
+    #[tokio::test]
+    async fn nothing_is_committed_any_more_once_the_task_has_broken_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let errands = store.writer.lock().await.errands();
+        let work = || Work {
+            database: store.database.clone(),
+            file: Arc::clone(&store.file),
+            errander: Errander {
+                writer: Arc::clone(&store.writer),
+                errands: Arc::clone(&errands),
+            },
+            frames_max: i64::MAX,
+            met_a_reader: None,
+            connection: None,
+        };
+        drop(work());
+        store.check().unwrap();
+        let work = work();
+        let broken: JoinHandle<()> = tokio::spawn(async move {
+            let _work = work;
+            panic!("as if there were a defect");
+        });
+        assert!(broken.await.unwrap_err().is_panic());
+        assert!(matches!(store.file.check(), Err(Gone::Unattended(_))));
+        store.writer.lock().await.ready().await.unwrap_err();
+        // It is no reason to leave the log where it is.
+        store.close().await;
+        SqliteStore::open(&url).await.unwrap().check().unwrap();
+    }
 }

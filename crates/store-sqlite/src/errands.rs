@@ -101,6 +101,8 @@ impl Errander {
         if is_commit_expected && let Ok(told) = tokio::time::timeout(PATIENCE, &mut told).await {
             return told.map_err(|_| NotDone::Lost);
         }
+        // Where the system refuses another thread, this waits for one that is busy, and commits must not wait with it.
+        tokio::task::spawn_blocking(|| ()).await?;
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
         writer.ready().await?;
         let errands = Arc::clone(&self.errands);

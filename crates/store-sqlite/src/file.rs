@@ -29,7 +29,8 @@ pub(crate) struct DatabaseFile {
     database: Identity,
     /// The write-ahead log, as long as it is kept open: without a connection, SQLite may delete it and make another.
     log: Mutex<Option<Identity>>,
-    /// What was found to be gone, or was lost. It stays so until the end of the process: what comes back may be another state.
+    /// Why nothing is committed any more. It stays so until the end of the process: what comes back may be another
+    /// state.
     gone: OnceLock<Gone>,
 }
 
@@ -49,8 +50,8 @@ impl From<Metadata> for Identity {
     }
 }
 
-/// Why what is committed would be lost: somebody has deleted, moved away or replaced a file while it was open, or the
-/// disk has lost pages of it.
+/// Why nothing is committed any more: it could be lost. Somebody has deleted, moved away or replaced a file while it was
+/// open, the disk has lost pages of it, or nobody looks after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Gone {
     /// What is committed afterwards would be lost with it, as may be what was before.
@@ -65,6 +66,12 @@ pub(crate) enum Gone {
         .0.display()
     )]
     Log(PathBuf),
+    /// The log would grow for ever, and nobody would notice files that are gone.
+    #[error(
+        "what moves the write-ahead log into the database `{}` and looks for its files has broken down, so nothing is recorded any more: keep the lines about a panic before this one, and report them; stop the gateway, and start it again",
+        .0.display()
+    )]
+    Unattended(PathBuf),
     /// Pages that were moved from the log may not be on the disk: the system forgets them with the failure and says it
     /// once, and SQLite does not move them again. The log has all of them still.
     #[error(
@@ -125,7 +132,8 @@ impl DatabaseFile {
         *self.file() = Some(ManuallyDrop::new(device));
     }
 
-    /// Fails if a look has found one of the files gone, or a sync has failed. It looks at nothing itself.
+    /// Fails if a look has found one of the files gone, a sync has failed, or nobody looks any more. It looks at
+    /// nothing itself.
     pub(crate) fn check(&self) -> Result<(), Gone> {
         self.gone.get().cloned().map_or(Ok(()), Err)
     }
@@ -138,6 +146,11 @@ impl DatabaseFile {
             self.give_up(gone);
         }
         self.check()
+    }
+
+    /// Has nothing recorded any more, because nobody looks after the files.
+    pub(crate) fn leave_unattended(&self) {
+        self.give_up(Gone::Unattended(self.path.clone()));
     }
 
     fn give_up(&self, gone: Gone) {

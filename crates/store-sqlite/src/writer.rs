@@ -68,7 +68,7 @@ pub(crate) enum NotReady {
     /// The ones before were given up, and new ones could not be made.
     #[error("the database could not be opened again")]
     Connect(#[source] BoxError),
-    /// What is written would be lost.
+    /// Nothing may be written any more.
     #[error(transparent)]
     Gone(#[from] Gone),
 }
