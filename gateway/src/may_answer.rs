@@ -47,8 +47,8 @@ impl Gateway {
         Ok(())
     }
 
-    /// Refuses to answer from a store that has been taken away, or that its disk has lost some of. Nothing but a
-    /// restart helps, so nobody is told to try again.
+    /// Refuses to answer from a store that has been taken away, that its disk has lost some of, that another gateway
+    /// may be at work on, or that nobody looks after. Nothing but a restart helps, so nobody is told to try again.
     pub fn check_store(&self) -> Result<(), Refusal> {
         let gone = "the files of the database were deleted or replaced while they were open, could not be synced, or are not looked after any more, so nothing is answered; the log of the gateway says what to do";
         let checked = self.store.check();

@@ -5,11 +5,13 @@
 //! commits wait for (docs/decisions/0046-checkpoints-in-small-pieces.md).
 //!
 //! A file that was deleted or replaced goes on existing for whoever has it open, and nobody finds again what is written
-//! to it. SQLite does not notice, so the paths are looked at every now and then. Nothing is put back.
+//! to it. SQLite does not notice, so the paths are looked at every now and then, and that of the lock file with them
+//! ([`crate::claim`]). Nothing is put back.
 //!
 //! A sync that fails is told once, and the next one does not try again what this one has not done. SQLite has counted
 //! the pages as moved already, so the log must not start over any more.
 
+use crate::claim::{Claim, LockFile};
 use std::fs::{File, Metadata};
 use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
@@ -27,6 +29,8 @@ pub(crate) struct DatabaseFile {
     /// While this is open, no other file can get its number.
     file: Mutex<Option<ManuallyDrop<File>>>,
     database: Identity,
+    /// The file whose lock keeps other gateways away.
+    lock: LockFile,
     /// The write-ahead log, as long as it is kept open: without a connection, SQLite may delete it and make another.
     log: Mutex<Option<Identity>>,
     /// Why nothing is committed any more. It stays so until the end of the process: what comes back may be another
@@ -36,7 +40,7 @@ pub(crate) struct DatabaseFile {
 
 /// Which file it is, whatever it is called.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Identity {
+pub(crate) struct Identity {
     device: u64,
     inode: u64,
 }
@@ -50,8 +54,8 @@ impl From<Metadata> for Identity {
     }
 }
 
-/// Why nothing is committed any more: it could be lost. Somebody has deleted, moved away or replaced a file while it was
-/// open, the disk has lost pages of it, or nobody looks after it.
+/// Why nothing is committed any more: it could be lost, or contradict what another gateway commits. Somebody has
+/// deleted, moved away or replaced a file while it was open, the disk has lost pages of it, or nobody looks after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Gone {
     /// What is committed afterwards would be lost with it, as may be what was before.
@@ -66,6 +70,12 @@ pub(crate) enum Gone {
         .0.display()
     )]
     Log(PathBuf),
+    /// Another gateway can have claimed the database, and neither would know what the other commits.
+    #[error(
+        "the lock file `{}` was deleted, moved away or replaced while it was held, so another gateway may be at work on this database, and nothing is recorded any more: stop every gateway on it, and start one",
+        .0.display()
+    )]
+    Lock(PathBuf),
     /// The log would grow for ever, and nobody would notice files that are gone.
     #[error(
         "what moves the write-ahead log into the database `{}` and looks for its files has broken down, so nothing is recorded any more: keep the lines about a panic before this one, and report them; stop the gateway, and start it again",
@@ -87,14 +97,15 @@ pub(crate) enum Gone {
 }
 
 impl DatabaseFile {
-    /// Opens it.
-    pub(crate) fn open(database: &Path) -> io::Result<Self> {
+    /// Opens it, by this claim.
+    pub(crate) fn open(database: &Path, claim: &Claim) -> io::Result<Self> {
         let file = File::open(database)?;
         let identity = file.metadata()?.into();
         Ok(Self {
             path: database.to_owned(),
             file: Mutex::new(Some(ManuallyDrop::new(file))),
             database: identity,
+            lock: claim.lock(),
             log: Mutex::new(None),
             gone: OnceLock::new(),
         })
@@ -160,14 +171,17 @@ impl DatabaseFile {
     }
 
     fn find_gone(&self) -> Option<Gone> {
-        if !is_at(&self.path, self.database) {
+        if !is(self.path.symlink_metadata(), self.database) {
             return Some(Gone::Database(self.path.clone()));
+        }
+        if !self.lock.is_there() {
+            return Some(Gone::Lock(self.lock.path.clone()));
         }
         // Locked while it is looked for: nobody closes the last connection in between, with which the log would go.
         let log = self.known_log();
         let path = log_path(&self.path);
         match *log {
-            Some(identity) if !is_at(&path, identity) => Some(Gone::Log(path)),
+            Some(identity) if !is(path.symlink_metadata(), identity) => Some(Gone::Log(path)),
             _ => None,
         }
     }
@@ -198,10 +212,10 @@ pub(crate) fn log_path(database: &Path) -> PathBuf {
     path.into()
 }
 
-/// Whether it is this file that has this name. Where nobody can tell it is taken to be: what is wrong with the disk, a
-/// read or a write says.
-fn is_at(path: &Path, identity: Identity) -> bool {
-    match path.symlink_metadata() {
+/// Whether it is this file that was found by its name. Where nobody can tell it is taken to be: what is wrong with the
+/// disk, a read or a write says.
+pub(crate) fn is(found: io::Result<Metadata>, identity: Identity) -> bool {
+    match found {
         Ok(metadata) => Identity::from(metadata) == identity,
         Err(error) => !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory),
     }

@@ -128,7 +128,7 @@ impl SqliteStore {
         let claim = Claim::take(&database)?;
         open::check_log(&database)?;
         let (connection, log_frames_max) = open::migrated(&database, bounds.log_bytes_max).await?;
-        let file = DatabaseFile::open(&database).map_err(|source| OpenError::Database {
+        let file = DatabaseFile::open(&database, &claim).map_err(|source| OpenError::Database {
             database: database.clone(),
             source: source.into(),
         })?;

@@ -351,8 +351,8 @@ pub trait Store:
     fn readers(&self) -> usize;
 
     /// Fails from the moment on at which the store has noticed that what is committed to it would not be found again:
-    /// its files were deleted or replaced, say, or could not be synced. It does not wait for the database, and does not
-    /// end before the process.
+    /// its files were deleted or replaced, say, or could not be synced; that another gateway may be at work on it; or
+    /// that it would notice neither any more. It does not wait for the database, and does not end before the process.
     fn check(&self) -> Result<(), StoreError> {
         Ok(())
     }

@@ -204,6 +204,28 @@ async fn a_log_that_was_deleted_takes_no_commit_any_more_and_what_is_in_it_is_ke
     assert_eq!(head(&folder.open().await).await, chain.head());
 }
 
+/// Another gateway can have claimed the database by then.
+#[tokio::test]
+async fn a_database_whose_lock_file_was_deleted_or_replaced_takes_no_commit_any_more() {
+    for is_replaced in [false, true] {
+        let folder = Folder::new();
+        let store = folder.open().await;
+        let mut chain = Chain::new(1);
+        write_three(&store, &mut chain).await;
+        let mut lock = folder.path().into_os_string();
+        lock.push(".lock");
+        std::fs::remove_file(&lock).unwrap();
+        if is_replaced {
+            std::fs::write(&lock, "").unwrap();
+        }
+        assert!(matches!(store.file.look(), Err(Gone::Lock(_))));
+        store.check().unwrap_err();
+        refused(&store, &chain).await;
+        store.close().await;
+        assert_eq!(head(&folder.open().await).await, chain.head());
+    }
+}
+
 /// Without any, SQLite deletes the log, and makes another with the next one.
 #[tokio::test]
 async fn connections_that_are_opened_anew_are_not_taken_for_a_file_that_is_gone() {
