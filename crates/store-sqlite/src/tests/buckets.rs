@@ -1,9 +1,11 @@
-//! Buckets that are full again: looked for beside the commits, and forgotten a few at a time.
+//! Buckets: nothing is lent that was not written; those that are full again are looked for beside the commits, and
+//! forgotten a few at a time.
 
-use super::{Folder, write};
+use super::{Folder, fail_commits_of, write};
 use crate::SqliteStore;
+use model::{Bucket, TenantId};
 use std::time::Duration;
-use store::Buckets as _;
+use store::{BucketKey, Buckets as _, Lease, Wanted};
 use tokio::time::sleep;
 
 /// More than are looked at in one go, and full ones for more than one turn of two tenants.
@@ -26,6 +28,23 @@ async fn of_many(folder: &Folder) -> SqliteStore {
 async fn number(folder: &Folder, query: &'static str) -> i64 {
     let number = sqlx::query_scalar(query);
     number.fetch_one(&mut folder.stranger().await).await.unwrap()
+}
+
+#[tokio::test]
+async fn nothing_is_lent_that_could_not_be_committed() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let key = BucketKey {
+        tenant: TenantId::from_bytes([1; 16]),
+        owner: "agent".to_owned(),
+    };
+    let size = Bucket::new(10, 0.0).unwrap();
+    let wanted = Wanted { least: 1, most: 4 };
+    fail_commits_of(store.writer.lock().await.ready().await.unwrap(), true).await;
+    store.lease(&key, size, wanted).await.unwrap_err();
+    fail_commits_of(store.writer.lock().await.ready().await.unwrap(), false).await;
+    let lease = store.lease(&key, size, wanted).await.unwrap();
+    assert_eq!(lease, Lease::new(size, wanted, 4, 6.0));
 }
 
 #[tokio::test]
