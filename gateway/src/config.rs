@@ -6,6 +6,7 @@ pub use several::Several;
 
 use crate::cosigning::Witness;
 use crate::gateway::DIRECTORY_BYTES_MAX;
+use crate::http::json::TEXT_BYTES_MAX;
 use crate::listeners::{self, Address};
 use axum::http::Uri;
 use axum::http::uri::Authority;
@@ -333,11 +334,11 @@ pub struct Serve {
     /// What is published for AuthZEN names it.
     #[arg(long, env = "COUNTERSIGN_PUBLIC_URL", value_name = "URL")]
     pub public_url: Option<PublicUrl>,
-    /// The largest body of a request, in bytes.
+    /// The largest body of a request, in bytes, at most 8 MiB.
     #[arg(
         long,
         env = "COUNTERSIGN_BODY_BYTES_MAX",
-        value_parser = RangedU64ValueParser::<usize>::new().range(1..),
+        value_parser = RangedU64ValueParser::<usize>::new().range(1..=TEXT_BYTES_MAX as u64),
         default_value_t = 256 * 1024,
         value_name = "BYTES"
     )]

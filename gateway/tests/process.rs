@@ -732,10 +732,12 @@ fn a_full_disk_is_named_where_a_database_cannot_be_opened_for_it() {
 }
 
 #[test]
-fn a_body_that_may_have_no_byte_is_refused_before_anything_is_made() {
+fn a_largest_body_of_no_byte_or_of_too_many_is_refused_before_anything_is_made() {
     let place = Place::on_file();
-    let message = place.fails(&mut place.command(&["--body-bytes-max", "0"]));
-    assert!(message.contains("--body-bytes-max"), "{message}");
+    for bytes in ["0", "8388609"] {
+        let message = place.fails(&mut place.command(&["--body-bytes-max", bytes]));
+        assert!(message.contains("--body-bytes-max"), "{message}");
+    }
     assert!(!place.database().exists());
 }
 

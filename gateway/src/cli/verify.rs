@@ -29,9 +29,9 @@ use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-/// The longest line: well above the largest entry, which tells of a tool with all its schemas, or of all policies of a
-/// tenant that decide one ask or take the place of others. These have bounds for it: `policy::NAMED_MAX`,
-/// `STATEMENTS_MAX`, `IDS_BYTES_MAX`, `GROUPS_BYTES_MAX`.
+/// The longest line: well above the largest entry, which tells of an ask with all its parameters, of a tool with all its
+/// schemas, or of all policies of a tenant that decide one ask or take the place of others. These have bounds for it:
+/// `TEXT_BYTES_MAX`, `policy::NAMED_MAX`, `STATEMENTS_MAX`, `IDS_BYTES_MAX`, `GROUPS_BYTES_MAX`.
 const LINE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// The bytes of a time.
 const TIME_BYTES: usize = 24;

@@ -30,6 +30,10 @@ pub const DEPTH_MAX: usize = 64;
 /// say which policy is.
 pub const SET_BYTES_MAX: usize = 4 << 20;
 
+/// The longest canonical text of a body, in bytes: numbers may be written shorter than they are in it. What is recorded of an
+/// ask is part of it, and verifiers read no line of 16 MiB.
+pub const TEXT_BYTES_MAX: usize = 8 << 20;
+
 /// What bodies may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'g> {
@@ -239,8 +243,12 @@ impl Format {
         let text = match self {
             Self::Json => canon::canonicalize_with(bytes, limits, integers),
             Self::MessagePack => canon::canonicalize_messagepack_with(bytes, limits, integers),
-        };
-        Ok(text?)
+        }?;
+        if text.as_str().len() > TEXT_BYTES_MAX {
+            let detail = format!("the canonical text of a body has at most {TEXT_BYTES_MAX} bytes");
+            return Err(Refusal::new(Code::BodyTooLarge, detail));
+        }
+        Ok(text)
     }
 }
 

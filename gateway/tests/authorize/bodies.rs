@@ -141,6 +141,31 @@ async fn a_body_of_another_shape_is_refused_by_the_name_of_the_field() {
     assert_eq!(stage.head().await, head);
 }
 
+/// A verifier reads no line of 16 MiB, and what is recorded is the canonical text.
+#[tokio::test]
+async fn a_body_whose_canonical_text_no_verifier_would_read_is_refused() {
+    let stage = Stage::set_with(Options {
+        body_bytes_max: 4 << 20,
+        ..Options::default()
+    })
+    .await;
+    // Of five bytes each, and of 22 in canonical text.
+    let numbers = |count| vec!["1e20"; count].join(",");
+    let attributes = |count| format!("\"context\":{{\"attributes\":{{\"a\":[{}]}},", numbers(count));
+    let ask = |count| with("\"context\":{", &attributes(count));
+    let sent = |body| {
+        let call = stage.call("POST", "/v1/authorize", &stage.agent.token);
+        call.header("content-type", "application/json").body(body).send()
+    };
+    let head = stage.head().await;
+    let refused = sent(ask(400_000)).await;
+    let detail = refused.problem(413, "body_too_large");
+    assert!(detail.contains("canonical text"), "{detail}");
+    assert_eq!(stage.head().await, head);
+    sent(ask(300_000)).await.expect(200);
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_body_that_is_too_large_or_no_json_by_its_type_is_refused() {
     let stage = Stage::set_with(Options {
