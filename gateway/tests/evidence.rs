@@ -756,6 +756,18 @@ async fn an_export_that_was_cut_anywhere_is_noticed_and_can_be_continued() {
 }
 
 #[tokio::test]
+async fn answers_that_were_taken_out_of_an_export_are_told() {
+    let scene = Scene::new().await;
+    let export = scene.export("").await;
+    let mut lines: Vec<&str> = export.split_inclusive('\n').collect();
+    let answer = lines.iter().position(|line| line.starts_with("{\"answer\":"));
+    lines.remove(answer.unwrap());
+    let told = scene.check(lines.concat().as_bytes()).unwrap();
+    let words = "5 answers, 1 decisions whose answer is not in this file, signed by the log";
+    assert!(told.contains(words), "{told}");
+}
+
+#[tokio::test]
 async fn a_part_of_a_ledger_is_that_of_the_ledger_that_was_signed() {
     let scene = Scene::new().await;
     let part = scene.export("?from_seq=5&to_seq=9").await;

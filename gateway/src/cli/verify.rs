@@ -390,6 +390,7 @@ impl Found {
             "whose body is left out on the word of whoever made the file",
         );
         add(report.answers, "answers");
+        add(report.unanswered, "decisions whose answer is not in this file");
         if let Some(pack) = pack {
             add(pack.count.named, "files that decisions name");
             add(pack.count.unnamed, "files that no decision names");

@@ -184,6 +184,7 @@ def describe(report, evidence):
         "of these without a word about it in this file": report.untold,
         "whose body is left out on the word of whoever made the file": report.left_out,
         "answers": report.answers,
+        "decisions whose answer is not in this file": report.unanswered,
         "files that decisions name": evidence.named if evidence else 0,
         "files that no decision names": evidence.unnamed if evidence else 0,
         "missing of what decisions name": evidence.missing if evidence else 0,

@@ -875,6 +875,15 @@ class CommandTest(unittest.TestCase):
                 self.assertEqual(code, 0, said)
                 self.assertIn(told, said)
 
+    def test_answers_that_were_taken_out_are_told(self):
+        case, _, keys = self.case("all entries and answers")
+        lines = case["file"].splitlines(keepends=True)
+        answers = [at for at, line in enumerate(lines) if line.startswith('{"answer":')]
+        del lines[answers[0]]
+        code, said = self.run_command("export", self.write("fewer.ndjson", "".join(lines)), "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn(", 9 answers, 1 decisions whose answer is not in this file, signed by the log", said)
+
     def test_proofs(self):
         _, path, keys = self.file("proofs.json", "proof")
         code, said = self.run_command("proof", path, "--keys", keys)
