@@ -1,6 +1,7 @@
 //! One question before the policies: which of them it is about, and whether their conditions hold.
 
 use crate::annotations::PolicyEffect;
+use crate::comparison::{self, WrittenBytes};
 use crate::condition::Condition;
 use crate::context::{Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
@@ -24,7 +25,8 @@ pub(crate) struct Case<'s> {
     pub(crate) asked: Asked,
 }
 
-/// How many steps the patterns of the policies that are found take at most, and how much there is of their conditions.
+/// How many steps the patterns of the policies that are found take at most, how much of an ask their comparisons go
+/// through, and how much there is of their conditions.
 #[derive(Default)]
 struct Steps {
     /// Of those that look at texts of the ask.
@@ -35,6 +37,12 @@ struct Steps {
     parts: Sums,
     /// How many conditions these are.
     conditions: Sums,
+    /// How many bytes the comparisons of all conditions but the operator's go through at most.
+    compared_bytes: Sums,
+    /// How many conditions have such comparisons.
+    comparing: Sums,
+    /// How long what the caller has written is.
+    written: WrittenBytes,
 }
 
 /// What is on trial is not counted with what is in force, so that it changes no answer.
@@ -47,15 +55,23 @@ struct Sums {
 }
 
 impl Steps {
-    fn of(found: &[(&Rule, Presence)], contents: &Contents, question: &Question<'_>) -> Self {
-        let mut steps = Self::default();
+    fn of(found: &[(&Rule, Presence)], known: &Known<'_>, question: &Question<'_>) -> Self {
+        let mut steps = Self {
+            written: WrittenBytes::of(question, known.parameters()),
+            ..Self::default()
+        };
         for (rule, presence) in found {
             let Some(condition) = &rule.condition else {
                 continue;
             };
-            let counts = counts(contents, *presence, &question.agent.id);
+            let counts = counts(known.contents, *presence, &question.agent.id);
             steps.parts.add(u64::from(condition.parts), counts);
             steps.conditions.add(u64::from(condition.parts > 0), counts);
+            if condition.comparisons.are_any() {
+                let bytes = condition.comparisons.bytes(condition.reads, steps.written);
+                steps.compared_bytes.add(bytes, counts);
+                steps.comparing.add(1, counts);
+            }
             if !condition.likes.are_any() {
                 continue;
             }
@@ -238,7 +254,7 @@ impl<'s> Case<'s> {
         let asked = facts.ask(reads, &known.made.user_teams);
         Ok(Self {
             agent: question.agent.id,
-            steps: Steps::of(&found, contents, question),
+            steps: Steps::of(&found, &known, question),
             known,
             found,
             asked,
@@ -262,7 +278,7 @@ impl<'s> Case<'s> {
             let condition = rule.condition.as_ref();
             condition.is_none_or(|condition| !condition.reads.intersects(written))
         });
-        self.steps = Steps::of(&self.found, self.known.contents, question);
+        self.steps = Steps::of(&self.found, &self.known, question);
         self
     }
 
@@ -304,9 +320,20 @@ impl<'s> Case<'s> {
                 (sums(&self.steps.registered), like::REGISTERED_STEPS_MAX)
             }
         });
+        let compared = condition.comparisons.are_any().then(|| {
+            let own = condition.comparisons.bytes(condition.reads, self.steps.written);
+            let steps = &self.steps;
+            (own, sums(&steps.comparing), sums(&steps.compared_bytes))
+        });
         [0, 1].map(|world: usize| {
             if condition.is_too_much(conditions[world], parts[world]) {
                 return Some(Excess::Parts);
+            }
+            let is_too_long = compared.is_some_and(|(own, comparing, bytes)| {
+                comparison::is_too_much(own, comparing[world], bytes[world])
+            });
+            if is_too_long {
+                return Some(Excess::Comparisons);
             }
             let is_too_long = steps.is_some_and(|(steps, most)| steps[world] > most);
             is_too_long.then_some(Excess::Patterns)

@@ -1,5 +1,7 @@
-//! What must hold besides a scope: an expression, what it looks at, its patterns, and how much there is of it to evaluate.
+//! What must hold besides a scope: an expression, what it looks at, its patterns and comparisons, and how much there is
+//! of it to evaluate.
 
+use crate::comparison::Comparisons;
 use crate::diagnostics::Diagnostic;
 use crate::like::{self, Likes};
 use crate::parse::Parsed;
@@ -32,6 +34,8 @@ pub(crate) struct Condition {
     pub(crate) expression: Arc<Expr>,
     pub(crate) reads: ReadSet,
     pub(crate) likes: Likes,
+    /// Those that count: none of what is the operator's.
+    pub(crate) comparisons: Comparisons,
     /// How much there is to evaluate, as far as it counts: nothing of what is the operator's.
     pub(crate) parts: u32,
 }
@@ -47,6 +51,7 @@ impl Condition {
         Self {
             reads: ReadSet::of(&expression),
             likes: Likes::of(&expression),
+            comparisons: Comparisons::of(&expression),
             parts: parts(&expression),
             expression,
         }
@@ -54,7 +59,11 @@ impl Condition {
 
     /// This condition as one of the operator's, which is evaluated however much there is of it and of a tenant's.
     pub(crate) fn without_bound(self) -> Self {
-        Self { parts: 0, ..self }
+        Self {
+            parts: 0,
+            comparisons: Comparisons::default(),
+            ..self
+        }
     }
 
     /// Whether it fails where an ask has texts that are too long for all patterns.
@@ -211,6 +220,15 @@ mod tests {
             );
             assert!(!one.without_bound().is_too_much(conditions, u64::MAX));
         }
+    }
+
+    #[test]
+    fn comparisons_of_the_operators_are_not_counted() {
+        let text = "permit (principal, action, resource) when { context.input.a == context.input.b };";
+        let policy = cedar_policy_core::parser::parse_policy(None, text).unwrap();
+        let condition = Condition::of(policy.non_scope_constraints().unwrap());
+        assert!(condition.comparisons.are_any());
+        assert!(!condition.without_bound().comparisons.are_any());
     }
 
     #[test]

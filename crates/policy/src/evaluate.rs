@@ -40,6 +40,8 @@ pub(crate) enum Failure<'e> {
 pub(crate) enum Excess {
     /// Its patterns could take too long with the texts of the ask.
     Patterns,
+    /// Its comparisons could take too long with what the caller has written, with those of all others about the ask.
+    Comparisons,
     /// There is too much of it, with the conditions of all others that the ask is about.
     Parts,
 }

@@ -7,8 +7,8 @@
 //! - `parse`, `link`, `statement`, `condition`, `annotations`: single policies, each with its id and what its
 //!   annotations ask for;
 //! - `json_schema`, [`schema`], `validate`, `nobody`: the Cedar schema of a registry, and validation against it;
-//! - `read_set`, `like`, `guard`, `index`: what policies read, how long their patterns can take, and which of them can
-//!   be about an ask;
+//! - `read_set`, `like`, `comparison`, `guard`, `index`: what policies read, how long their patterns and comparisons can
+//!   take, and which of them can be about an ask;
 //! - `vocabulary`, `cache`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `evaluate`, `case`, `obligations`, `approvers`, `rule`, [`read`], [`ruling`]: the answer;
@@ -42,6 +42,7 @@ mod annotations;
 mod approvers;
 mod cache;
 mod case;
+mod comparison;
 mod condition;
 mod context;
 mod evaluate;

@@ -447,6 +447,11 @@ impl Parameters<'_> {
         self.rules.declared.iter().map(String::as_str)
     }
 
+    /// How many parameters the action declares.
+    pub(crate) fn declared_count(&self) -> usize {
+        self.rules.declared.len()
+    }
+
     /// Whether the action declares a parameter of this name.
     pub(crate) fn declares(&self, name: &str) -> bool {
         self.declared().any(|declared| declared == name)

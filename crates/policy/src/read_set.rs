@@ -191,7 +191,8 @@ fn is_user(part: &Expr) -> bool {
     matches!(part.expr_kind(), ExprKind::Lit(Literal::EntityUID(uid)) if *uid.entity_type() == TYPES.user)
 }
 
-fn is_context(expression: &Expr) -> bool {
+/// Whether this is the context as a whole.
+pub(crate) fn is_context(expression: &Expr) -> bool {
     matches!(expression.expr_kind(), ExprKind::Var(Var::Context))
 }
 

@@ -708,6 +708,91 @@ fn patterns_on_trial_fail_for_the_shadow_alone() {
     );
 }
 
+/// An ask with as many parameters as a body has room for.
+fn many_names() -> World {
+    let names = (0..29_000).map(|number| (format!("{number:04x}"), json!(0)));
+    World {
+        parameters: Value::Object(names.collect()),
+        ..World::default()
+    }
+}
+
+/// Looks up so many names so often that it takes longer than there is time for.
+fn look_ups() -> String {
+    let all = vec!["context.parameters.containsAll(context.parameters)"; 130];
+    format!("{} && context.trust.rank < 0", all.join(" && "))
+}
+
+#[test]
+fn comparisons_that_could_take_too_long_for_the_ask_fail() {
+    let forbid = format!("{ALL}\n{}", with("forbid", "", &look_ups()));
+    assert_eq!(
+        World::default().ruled_only_with(&forbid).reason,
+        ReasonCode::PolicyPermits
+    );
+    let ruling = many_names().ruled_only_with(&forbid);
+    assert_eq!(
+        (ruling.reason, matched(&ruling)),
+        (ReasonCode::PolicyError, vec!["mine/it"])
+    );
+    assert_eq!(
+        ruling.errors[0].message,
+        "its comparisons of lists and texts could take too long with an ask as long as this one"
+    );
+    let permit = many_names().ruled_only_with(&with("permit", "", &look_ups()));
+    assert_eq!(
+        (permit.reason, permit.errors.len()),
+        (ReasonCode::NoPolicyPermits, 1)
+    );
+    // Whatever has few of them is evaluated all the same.
+    let few = with("forbid", "", "context.parameters.containsAny([\"0000\"])").replace("\"it\"", "\"few\"");
+    let trapped = many_names().ruled_only_with(&format!("{forbid}\n{few}"));
+    assert_eq!(
+        (trapped.reason, matched(&trapped), trapped.errors.len()),
+        (ReasonCode::PolicyForbids, vec!["mine/few"], 1)
+    );
+}
+
+#[test]
+fn what_policies_ordinarily_compare_is_evaluated_for_the_longest_ask() {
+    let condition = "[\"main\", \"master\"].contains(context.input.text) || context.input.text == \"main\" || \
+                     context.targets.containsAny([\"main\"]) || context.parameters.containsAll([\"force\"]) || \
+                     [\"number\"].containsAll(context.parameters)";
+    let forbids = (0..100).map(|number| {
+        let id = format!("\"f{number}\"");
+        with("forbid", "", condition).replace("\"it\"", &id)
+    });
+    let ruling = long(250_000).ruled_only_with(&format!("{ALL}\n{}", forbids.collect::<String>()));
+    assert_eq!(
+        (ruling.reason, ruling.errors),
+        (ReasonCode::PolicyPermits, Vec::new())
+    );
+}
+
+/// Many that each have few are too much together, too.
+#[test]
+fn comparisons_of_many_policies_add_up() {
+    let condition = "context.sensitive && [\"main\"].contains(context.input.text)";
+    let forbids = (0..1_000).map(|number| {
+        let id = format!("\"f{number}\"");
+        with("forbid", "", condition).replace("\"it\"", &id)
+    });
+    let policies = format!("{ALL}\n{}", forbids.collect::<String>());
+    let errors = |bytes: usize| long(bytes).ruled_only_with(&policies).errors.len();
+    assert_eq!([100_000, 200_000].map(errors), [0, 1_000]);
+}
+
+#[test]
+fn comparisons_on_trial_fail_for_the_shadow_alone() {
+    let world = many_names();
+    let few = with("forbid", "", "context.parameters.containsAny([\"x\"])");
+    let tried = tenant("tried", &with("forbid", "", &look_ups()));
+    let [in_force, promoted] =
+        in_force_and_promoted(&world, &[tenant("mine", ALL), tenant("few", &few)], &tried);
+    assert_eq!(in_force, (ReasonCode::PolicyPermits, vec!["mine/all".to_owned()]));
+    assert_eq!(promoted, (ReasonCode::PolicyError, vec!["tried/it".to_owned()]));
+}
+
 /// Holds the shadow of an ask against what the same policies say once those on trial are enforced, and hands out what
 /// is in force and the shadow.
 fn in_force_and_promoted(
@@ -897,6 +982,11 @@ fn what_an_agent_has_a_canary_in_the_place_of_fails_alike_where_it_is_too_much()
             long(200_000),
             vec![tenant("mine", &with("forbid", "", &patterns()))],
             "its patterns could take too long with texts as long as those of the ask",
+        ),
+        (
+            many_names(),
+            vec![tenant("mine", &with("forbid", "", &look_ups()))],
+            "its comparisons of lists and texts could take too long with an ask as long as this one",
         ),
     ] {
         let canaries = replaced.iter().map(canary).collect();

@@ -173,6 +173,9 @@ pub(crate) fn said(failure: Failure<'_>) -> &'static str {
         Failure::Excess(Excess::Patterns) => {
             return "its patterns could take too long with texts as long as those of the ask";
         }
+        Failure::Excess(Excess::Comparisons) => {
+            return "its comparisons of lists and texts could take too long with an ask as long as this one";
+        }
         Failure::Excess(Excess::Parts) => {
             return "it has too many parts to be evaluated with all others about the ask";
         }

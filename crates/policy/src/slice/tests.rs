@@ -190,6 +190,44 @@ fn what_patterns_of_another_policy_may_be_too_much_for_no_condition_tells() {
     assert_eq!(why(&after, &after, 256 << 10), Some([None; 2]));
 }
 
+/// Some fail for the longest asks and others do not, so whatever changes may allow more, or less.
+#[test]
+fn what_comparisons_of_another_policy_may_be_too_much_for_no_condition_tells() {
+    let world = World::default();
+    let mine = "@id(\"all\") permit (principal, action, resource);\
+                @id(\"few\") forbid (principal, action, resource) when { context.parameters.containsAny([\"b\"]) };";
+    let look_ups = vec!["context.parameters.containsAll(context.parameters)"; 130].join(" && ");
+    let other = format!(
+        "@id(\"it\") forbid (principal, action, resource) when {{ context.tool.name == \"other\" && {look_ups} }};"
+    );
+    let texts = [("mine", mine, Mode::Enforced), ("other", &*other, Mode::Enforced)];
+    let tool = world.tool();
+    let ground = Ground::of(&tool, &tool.actions[world.action.as_str()], true);
+    let (before, after) = (set(&world, "", &texts[..1]), set(&world, "", &texts));
+    let [before, after] = [&before, &after].map(|set| set.slicer(Principals::Agents));
+    let why = |one: &Slicer<'_>, other: &Slicer<'_>, body_bytes_max| {
+        let (sets, too_much) = ([one, other], one.too_much_beside(other, body_bytes_max)?);
+        Some((too_much.why(sets, &ground), too_much.may_fail(sets, &ground)))
+    };
+    // What fails never allows more.
+    let Some(([None, Some(told)], may_fail)) = why(&before, &after, 256 << 10) else {
+        panic!("it may allow less, and nothing else");
+    };
+    assert!(told.starts_with("comparisons of lists and texts"), "{told}");
+    // Of patterns there are none.
+    assert_eq!(may_fail, [false; 2]);
+    let reversed = why(&after, &before, 256 << 10);
+    assert_eq!(reversed, Some(([Some(told), None], [false; 2])));
+    assert_eq!(why(&before, &after, 1 << 10), None);
+    let unchanged = why(&after, &after, 256 << 10);
+    assert_eq!(unchanged, Some(([None; 2], [false; 2])));
+    // The operator's are evaluated however many there are.
+    let all = "@id(\"all\") permit (principal, action, resource);";
+    let [before, after] = ["", &*other].map(|base| set(&world, base, &[("mine", all, Mode::Enforced)]));
+    let [before, after] = [&before, &after].map(|set| set.slicer(Principals::Agents));
+    assert_eq!(why(&before, &after, 256 << 10), None);
+}
+
 /// The engine cuts them off before anything is asked.
 #[test]
 fn patterns_of_the_operators_for_the_action_itself_take_no_time_of_an_ask() {

@@ -3,6 +3,7 @@
 //! that they ever are.
 
 use super::{Effect, Ground, Sliceable, Slicer};
+use crate::comparison::{self, WrittenBytes};
 use crate::condition::{self, Condition};
 use crate::like::{REGISTERED_STEPS_MAX, STEPS_MAX};
 use crate::ruling::Obligation;
@@ -14,6 +15,7 @@ use std::collections::HashMap;
 const CANONICAL_OF: [u64; 2] = [22, 5];
 
 const PATTERNS: &str = "patterns of policies about it could take too long with texts as long as an ask may have, and these policies fail";
+const COMPARISONS: &str = "comparisons of lists and texts in policies about it could take too long with an ask as long as it may be, and some of these policies fail";
 const PARTS: &str = "the policies about it could be too much to be evaluated together, and some of them fail";
 
 /// What may be too much in one of two sets.
@@ -37,6 +39,12 @@ struct Sums {
     conditions: u64,
     /// The parts of the longest of them.
     longest: u32,
+    /// How many bytes the comparisons of all conditions but the operator's go through.
+    compared_bytes: u64,
+    /// How many conditions have such comparisons.
+    comparing: u64,
+    /// How many bytes those of one of them go through at most.
+    compared_bytes_most: u64,
 }
 
 impl Slicer<'_> {
@@ -52,7 +60,7 @@ impl Slicer<'_> {
                 |rule| rule.statement.condition.as_ref(),
                 text_bytes_max,
             );
-            sums.fail_as_a_whole() || sums.fail_with_long_texts()
+            sums.fail_as_a_whole() || sums.fail_in_part_with_long_texts() || sums.fail_with_long_texts()
         });
         may_fail.then(|| TooMuch {
             differing: differing(sets),
@@ -86,6 +94,8 @@ impl TooMuch {
         [0, 1].map(|place: usize| {
             if sums[place].fail_as_a_whole() {
                 Some(PARTS)
+            } else if sums[place].fail_in_part_with_long_texts() {
+                Some(COMPARISONS)
             } else if sums[place].fail_with_long_texts() && own[place].iter().any(has_patterns) {
                 Some(PATTERNS)
             } else {
@@ -125,6 +135,7 @@ impl Sums {
             self.parts = self.parts.saturating_add(u64::from(condition.parts));
             self.conditions += 1;
             self.longest = self.longest.max(condition.parts);
+            self.add_comparisons(condition, text_bytes_max);
         }
         let steps = condition.likes.steps_at_most(condition.reads, text_bytes_max);
         let sum = if condition.has_patterns_for_asks() {
@@ -135,8 +146,25 @@ impl Sums {
         *sum = sum.saturating_add(steps);
     }
 
+    fn add_comparisons(&mut self, condition: &Condition, text_bytes_max: u64) {
+        if !condition.comparisons.are_any() {
+            return;
+        }
+        let written = WrittenBytes::at_most(text_bytes_max);
+        let bytes = condition.comparisons.bytes(condition.reads, written);
+        self.compared_bytes = self.compared_bytes.saturating_add(bytes);
+        self.comparing += 1;
+        self.compared_bytes_most = self.compared_bytes_most.max(bytes);
+    }
+
     const fn fail_with_long_texts(&self) -> bool {
         self.asked > STEPS_MAX
+    }
+
+    /// Whether those with the most comparisons fail for the longest asks. Which these are differs with the length of an
+    /// ask, so that no two worlds stand for all.
+    const fn fail_in_part_with_long_texts(&self) -> bool {
+        comparison::is_too_much(self.compared_bytes_most, self.comparing, self.compared_bytes)
     }
 
     /// Whether some fail whatever the ask is. Of patterns for what is registered there are hardly ever so many.
