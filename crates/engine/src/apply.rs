@@ -175,6 +175,7 @@ pub fn apply(
         books: books.clone(),
         found,
         batch: Batch::default(),
+        changed_approvals: Vec::new(),
         time,
         scratch: String::new(),
         changed: BTreeSet::new(),
@@ -185,6 +186,7 @@ pub fn apply(
     };
     pass.bring_budgets_to_now();
     let placed: Vec<_> = proposals.iter().map(|proposal| pass.place(proposal)).collect();
+    pass.write_approvals();
     pass.batch.budgets = std::mem::take(&mut pass.found.budgets).into_rows();
     pass.seal(key);
     pass.note_advances(books);
@@ -202,6 +204,8 @@ struct Pass<'p> {
     found: Found,
     /// INVARIANT: it has as many decisions as there are in `unsealed` and in `receipts`, in the same order.
     batch: Batch,
+    /// Which approvals the batch makes or changes, some more than once. As they are now they are in `found`.
+    changed_approvals: Vec<(TenantId, ApprovalId)>,
     time: BatchTime,
     /// Where headers are written before they are hashed.
     scratch: String,
@@ -565,10 +569,18 @@ impl<'p> Pass<'p> {
     }
 
     fn put_approval(&mut self, tenant: TenantId, approval: Approval) {
-        self.found
-            .approvals
-            .insert((tenant, approval.id), approval.clone());
-        self.batch.approvals.push((tenant, approval));
+        let key = (tenant, approval.id);
+        self.found.approvals.insert(key, approval);
+        self.changed_approvals.push(key);
+    }
+
+    /// Puts the approvals that were changed into the batch: each once, as it is at the end.
+    fn write_approvals(&mut self) {
+        for key in std::mem::take(&mut self.changed_approvals) {
+            let last = self.found.approvals.remove(&key);
+            let written = last.map(|approval| (key.0, approval));
+            self.batch.approvals.extend(written);
+        }
     }
 
     /// Erases bodies, each once. Whoever proposes it has seen them in the chain, and there they stay what they were.

@@ -15,6 +15,13 @@ use canon::Digest;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, HashMap};
 
+/// How much the votes of an approval take together, by [`Vote::bytes`], when one more that approves is refused: all of
+/// them are read whenever somebody votes on it or it is used. This is room for some hundreds of people in twenty teams
+/// each, or for thirteen in as many teams as a person can be in, with the longest names and reasons.
+const VOTES_BYTES_MAX: usize = 1 << 20;
+/// What a text of a vote takes beside its letters.
+const TEXT_BYTES: usize = 32;
+
 /// Who has to approve.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ApprovalTerms {
@@ -251,6 +258,12 @@ pub enum VoteError {
     /// The voter has said the same before.
     #[error("`{0}` has voted already, and everybody counts once")]
     VotedBefore(Name),
+    /// There is no room for another vote that approves.
+    #[error(
+        "no more votes are kept that approve this: with their reasons and the voters' teams they take the room that \
+         there is; if they are not enough, reject it, and have the policy ask for fewer people"
+    )]
+    Full,
 }
 
 /// What a voter is told who is in none of the groups.
@@ -316,6 +329,15 @@ impl Request {
             worst.map_or(self.effective_trust, |worst| self.effective_trust.worse_of(worst))
         };
         self.run_worst.unwrap_or_else(of_ask)
+    }
+}
+
+impl Vote {
+    /// How much it takes, about: its texts, and what goes with each.
+    fn bytes(&self) -> usize {
+        let texts = [self.user.as_str(), self.reason.as_str()].into_iter();
+        let texts = texts.chain(self.teams.iter().map(Name::as_str));
+        texts.map(|text| text.len() + TEXT_BYTES).sum()
     }
 }
 
@@ -405,15 +427,25 @@ impl Approval {
         if before.any(|vote| vote.approves == approves) {
             return Err(VoteError::VotedBefore(voter.user.clone()));
         }
-        let mut after = self.clone();
-        after.votes.push(Vote {
+        let vote = Vote {
             user: voter.user.clone(),
             teams: voter.teams.clone(),
             approves,
             reason: reason.to_owned(),
             at: now,
-        });
+        };
+        // A rejection always finds room: it is the last vote.
+        if approves && !self.has_room_for(&vote) {
+            return Err(VoteError::Full);
+        }
+        let mut after = self.clone();
+        after.votes.push(vote);
         Ok(after)
+    }
+
+    fn has_room_for(&self, vote: &Vote) -> bool {
+        let taken: usize = self.votes.iter().map(Vote::bytes).sum();
+        taken + vote.bytes() <= VOTES_BYTES_MAX
     }
 
     fn check_voter(&self, voter: &Voter) -> Result<(), VoteError> {

@@ -102,7 +102,7 @@ fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusa
 fn refusal(conflict: &ApprovalConflict, id: &str) -> Refusal {
     let code = match conflict {
         ApprovalConflict::Missing => return Refusal::not_found("approval", id),
-        ApprovalConflict::Vote(VoteError::Over(_) | VoteError::VotedBefore(_))
+        ApprovalConflict::Vote(VoteError::Over(_) | VoteError::VotedBefore(_) | VoteError::Full)
         | ApprovalConflict::Moved
         | ApprovalConflict::NotOverdue => Code::Conflict,
         ApprovalConflict::Vote(

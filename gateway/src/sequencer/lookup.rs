@@ -189,7 +189,11 @@ fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
         },
         _ => None,
     };
-    proposals.iter().filter_map(about).collect()
+    let mut approvals: Vec<_> = proposals.iter().filter_map(about).collect();
+    // Many may vote on one, and it would be read as often as it is named.
+    approvals.sort_unstable();
+    approvals.dedup();
+    approvals
 }
 
 async fn read_recorded(
@@ -226,4 +230,25 @@ async fn read_requests(
     let recorded = recorded.into_iter().map(|request| (request.key.clone(), request));
     found.requests = recorded.collect();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use engine::approvals::{ApprovalChange, Step};
+
+    #[test]
+    fn an_approval_that_many_change_is_read_once() {
+        let change = |tenant: u8, id: u8| Proposal {
+            tenant: TenantId::from_bytes([tenant; 16]),
+            revision: 0,
+            base: Digest::of(b"policies"),
+            intent: Intent::Approval(ApprovalChange {
+                id: ApprovalId::from_bytes([id; 16]),
+                step: Step::Expire,
+            }),
+        };
+        let proposals = [(1, 1), (1, 2), (2, 1), (1, 1), (1, 2)].map(|(tenant, id)| change(tenant, id));
+        assert_eq!(approvals(&proposals).len(), 3);
+    }
 }

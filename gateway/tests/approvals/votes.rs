@@ -3,8 +3,9 @@
 use crate::{Scene, key, merging, with};
 use engine::EntryKind;
 use gateway::changes::{By, Force, Order, Plan};
-use model::{AgentId, Directory, Name, Noun, Timestamp, Write};
+use model::{AgentId, Attributes, Directory, Name, Noun, Team, Timestamp, User, Write};
 use serde_json::json;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 #[tokio::test]
@@ -357,4 +358,64 @@ async fn what_has_expired_takes_no_votes() {
         scene.retry(&id).await.expect(200)["reason_code"],
         "approval_expired"
     );
+}
+
+/// Puts people into as many teams as they may be in, with the longest names, and returns a key of each.
+async fn crowd(scene: &Scene, count: usize) -> Vec<String> {
+    let stage = &scene.stage;
+    let teams = (0..256).map(|team| Name::new(&format!("{team:0256}")).unwrap());
+    let teams: BTreeSet<_> = teams.collect();
+    let people: Vec<_> = (0..count).map(|number| format!("person-{number}")).collect();
+    let gather = |_: &Directory, _: Timestamp| {
+        let teams_put = teams.iter().map(|name| {
+            Noun::Team(Arc::new(Team {
+                name: name.clone(),
+                attributes: Attributes::default(),
+                quotas: Vec::new(),
+            }))
+        });
+        let people_put = people.iter().map(|name| {
+            Noun::User(Arc::new(User {
+                name: Name::new(name).unwrap(),
+                teams: teams.clone(),
+                attributes: Attributes::default(),
+                roles: BTreeSet::new(),
+            }))
+        });
+        Ok(Plan {
+            kind: EntryKind::UserPut,
+            facts: json!({}),
+            writes: teams_put.chain(people_put).map(Write::Put).collect(),
+            answer: (),
+        })
+    };
+    let change = stage
+        .gateway
+        .change_in(Order::InTurn, By::Start, Force::No, stage.tenant, gather);
+    change.await.unwrap();
+    let mut keys = Vec::new();
+    for person in &people {
+        keys.push(key(stage, person, "approver").await);
+    }
+    keys
+}
+
+#[tokio::test]
+async fn so_many_votes_that_approve_are_kept_and_a_rejection_all_the_same() {
+    let scene = Scene::with_terms("@quorum(\"1000\")").await;
+    let id = scene.asked().await;
+    let crowd = crowd(&scene, 15).await;
+    let (last, others) = crowd.split_last().unwrap();
+    for key in others {
+        let shown = scene.vote(key, &id, "approve").await.expect(200);
+        assert_eq!(shown["status"], "pending");
+    }
+    let full = scene.vote(last, &id, "approve").await.expect(409);
+    assert_eq!(full["code"], "conflict", "{full}");
+    let detail = full["detail"].as_str().unwrap();
+    assert!(detail.starts_with("no more votes are kept"), "{detail}");
+    assert_eq!(scene.entries("approval_approved").await.len(), 14);
+    let shown = scene.vote(last, &id, "reject").await.expect(200);
+    assert_eq!(shown["status"], "rejected");
+    scene.stage.assert_sound().await;
 }

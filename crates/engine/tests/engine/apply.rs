@@ -4,19 +4,21 @@ use crate::support::{
     AGENT, NOW, TENANT, agent, ask, books, proposal, signing_key, tenant, tenant_with, tool,
 };
 use canon::Digest;
+use engine::approvals::{ApprovalChange, Ballot, Step, VotedWith};
 use engine::proposal::{Change, ErasedBody, Intent};
 use engine::{
-    Applied, Ask, Books, Conflict, Disposition, EntryKind, Found, Judgement, LookedUpFacts, Proposal,
-    ProposedEntry, Recompiled, RepeatRule, TenantSnapshot,
+    Applied, Ask, Books, Conflict, Decided, Disposition, EntryKind, Found, Judgement, LookedUpFacts,
+    Proposal, ProposedEntry, Recompiled, RepeatRule, Salt, TenantSnapshot,
 };
 use engine::{apply, judge};
 use ledger::merkle::Frontier;
 use ledger::receipt::{ReceiptVerifier, SignedAnswer};
 use ledger::{Head, KeySet};
-use model::{DecisionId, Noun, ReasonCode, TenantId, Timestamp, Write};
+use model::approval::Voter;
+use model::{Approval, ApprovalId, DecisionId, KeyId, Name, Noun, ReasonCode, TenantId, Timestamp, Write};
 use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits};
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use store::FoundRequest;
 
@@ -459,6 +461,63 @@ fn time_in_a_chain_never_runs_backwards() {
         &signing_key(),
     );
     assert_eq!(applied.batch.entries[0].at, NOW);
+}
+
+/// What people are asked to approve for a customer.
+fn asked_for(books: &Books) -> Approval {
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let of_customer = json!({"context": {"source_trust": "semi_trusted_customer"}});
+    let ask = ask("write", of_customer);
+    let judgement = judged(books, &ask);
+    let decided = Decided {
+        id: DecisionId::from_bytes([1; 16]),
+        ask: &ask,
+        agent: &tenant.directory.agents[&AGENT],
+        judgement: &judgement,
+        tenant,
+        approval: None,
+        budget: None,
+        now: NOW,
+        salt: Salt::from_bytes([7; 12]),
+    };
+    decided
+        .approval_to_ask_for(ApprovalId::from_bytes([3; 16]))
+        .unwrap()
+}
+
+/// Somebody approves that.
+fn vote(books: &Books, id: ApprovalId, user: &str) -> Proposal {
+    let voter = Voter {
+        user: Name::new(user).unwrap(),
+        teams: BTreeSet::new(),
+        agents: Vec::new(),
+    };
+    let step = Step::Approve(Ballot {
+        voter,
+        reason: "fine".to_owned(),
+        with: VotedWith::Key(KeyId::from_bytes([4; 16])),
+    });
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    Proposal::of(tenant, Intent::Approval(ApprovalChange { id, step }))
+}
+
+#[test]
+fn an_approval_that_several_people_vote_on_is_written_once_with_all_that_they_say() {
+    let books = books(tenant());
+    let asked = asked_for(&books);
+    let found = Found {
+        approvals: HashMap::from([((TENANT, asked.id), asked.clone())]),
+        ..Found::default()
+    };
+    let proposals = ["ann", "bob", "carl"].map(|user| vote(&books, asked.id, user));
+    let applied = apply(&books, found, &proposals, NOW.into(), &signing_key());
+    assert_eq!(applied.batch.entries.len(), 3);
+    let [(tenant, written)] = &applied.batch.approvals[..] else {
+        panic!("it is written {} times", applied.batch.approvals.len())
+    };
+    assert_eq!((*tenant, written.id), (TENANT, asked.id));
+    let users: Vec<_> = written.votes.iter().map(|vote| vote.user.as_str()).collect();
+    assert_eq!(users, ["ann", "bob", "carl"]);
 }
 
 fn erasure(books: &Books, seqs: &[u64]) -> Proposal {

@@ -123,6 +123,29 @@ fn it_can_be_used_when_enough_different_people_have_approved() {
 }
 
 #[test]
+fn votes_that_approve_are_kept_while_there_is_room_and_a_rejection_always() {
+    // The longest names, in as many teams as a person is in.
+    let others: BTreeSet<_> = (1..256).map(|team| name(&format!("{team:0256}"))).collect();
+    let lead = |number: usize| {
+        let mut lead = voter(&format!("lead-{number}"), &["leads"]);
+        lead.teams.extend(others.iter().cloned());
+        lead
+    };
+    let mut asked = pending(1_000);
+    for number in 0..14 {
+        asked = asked.approve(&lead(number), "fine", SOON).unwrap();
+    }
+    assert_eq!(asked.approve(&lead(14), "fine", SOON), Err(VoteError::Full));
+    // There is room for who is in fewer teams.
+    let asked = asked.approve(&voter("ann", &["leads"]), "fine", SOON).unwrap();
+    let rejected = asked.reject(&lead(14), "no", SOON).unwrap();
+    assert_eq!(
+        (rejected.status, rejected.votes.len()),
+        (ApprovalStatus::Rejected, 16)
+    );
+}
+
+#[test]
 fn who_may_not_vote_is_told_why() {
     let asked = pending(1);
     for (voter, error) in [
