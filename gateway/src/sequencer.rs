@@ -53,6 +53,10 @@ use tokio::sync::{Notify, oneshot};
 /// How long a proposal that was turned back waits for the directory as it is now. A follower that takes longer is in
 /// trouble.
 pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
+/// How many votes a commit takes before it leaves further ones to the next, and how many asks that use approvals: it
+/// reads these with their parameters and votes, some megabytes each at most. Those that have expired come together, as
+/// many at most, so with them there may be nearly twice as many; a batch of asks comes together, too.
+pub(crate) const APPROVALS_MAX: u32 = 32;
 
 /// Proof that something is on disk and in the chain. All of its fields are private, so only this module can make one,
 /// and there is no answer without it.

@@ -2,16 +2,14 @@
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::CommitStatus;
+use crate::sequencer::{APPROVALS_MAX, CommitStatus};
 use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
 use engine::proposal::Intent;
 use model::Timestamp;
 use std::collections::BTreeSet;
 
-/// How many are written down in one commit, which reads them with their parameters: some megabytes at most.
-const ROUND_MAX: u32 = 32;
-/// How many such commits follow each other while as many have expired and few wait for decisions.
+/// How many commits of [`APPROVALS_MAX`] follow each other while as many have expired and few wait for decisions.
 const ROUNDS_MAX: usize = 300;
 /// How many such commits follow each other while as many have expired and many wait for decisions.
 const ROUNDS_MAX_UNDER_LOAD: usize = 60;
@@ -22,7 +20,7 @@ impl Gateway {
     pub async fn expire_approvals(&self, by: Timestamp) -> Result<(), Refusal> {
         for round in 1..=ROUNDS_MAX {
             let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
-            if self.expire_some(by).await? < ROUND_MAX as usize || is_last {
+            if self.expire_some(by).await? < APPROVALS_MAX as usize || is_last {
                 break;
             }
         }
@@ -33,7 +31,7 @@ impl Gateway {
     async fn expire_some(&self, by: Timestamp) -> Result<usize, Refusal> {
         // What is proposed for them would be turned back, and they would be found first again.
         let except = self.snapshot.behind();
-        let overdue = self.store.overdue_approvals(&except, by, ROUND_MAX).await?;
+        let overdue = self.store.overdue_approvals(&except, by, APPROVALS_MAX).await?;
         let found = overdue.len();
         let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(tenant).ok()?;

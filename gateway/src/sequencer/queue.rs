@@ -35,7 +35,8 @@ pub(super) struct Lane {
     pub(super) tenant: TenantId,
 }
 
-/// Who goes before whom: a lane is served when all of the ranks before its own are empty.
+/// Who goes before whom: a lane is served when all of the ranks before its own are empty, those of agents also when no
+/// more of people is taken into a commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Rank {
     /// What changes a directory.
@@ -190,6 +191,11 @@ impl<T> Exit<T> {
         }
     }
 
+    /// What comes next of what changes a directory or is wanted by agents, if it is there. What else people want stays.
+    pub(super) fn take_beside_people(&self) -> Option<T> {
+        self.inside.lock().take_beside_people()
+    }
+
     /// What comes next, if it is there.
     pub(super) fn take(&self) -> Option<T> {
         let mut waiting = self.inside.lock();
@@ -214,6 +220,11 @@ impl<T> Waiting<T> {
 
     fn take(&mut self) -> Option<T> {
         self.ranks.iter_mut().find_map(Lanes::take)
+    }
+
+    fn take_beside_people(&mut self) -> Option<T> {
+        let mut ranks = [Rank::Directories, Rank::Agents].into_iter();
+        ranks.find_map(|rank| self.lanes(rank).take())
     }
 }
 
@@ -377,6 +388,17 @@ mod tests {
         fill(&entrance, VOTES_OF_A, 1);
         assert_eq!(fill(&entrance, FREEZES_OF_A, 1), CHANGES_MAX / 2);
         assert_eq!(exit.take(), Some(FREEZES_OF_A));
+    }
+
+    #[test]
+    fn beside_people_who_wait_on_directories_and_agents_are_served() {
+        let (entrance, exit) = queue(64);
+        for lane in [A, VOTES_OF_A, VOTES_OF_B, FREEZES_OF_A] {
+            entrance.push(lane, 1, lane).unwrap();
+        }
+        let beside: Vec<_> = std::iter::from_fn(|| exit.take_beside_people()).collect();
+        assert_eq!(beside, [FREEZES_OF_A, A]);
+        assert_eq!(taken(&exit, 3), [VOTES_OF_A, VOTES_OF_B]);
     }
 
     #[test]

@@ -12,10 +12,10 @@ use super::pace::Pace;
 use super::queue::Exit;
 use super::retry::RetryCause;
 use super::times::Times;
-use super::{Fault, LoadSignal, Parts, Sequencer, Submission};
+use super::{APPROVALS_MAX, Fault, LoadSignal, Parts, Sequencer, Submission};
 use crate::signing::signs_at;
 use engine::budgets::moves::{BudgetChange, Move};
-use engine::proposal::Intent;
+use engine::proposal::{ApprovalUse, Intent};
 use engine::{
     Applied, BatchTime, Books, Conflict, Disposition, Found, Proposal, ProposedDecision, Snapshot, apply,
 };
@@ -670,21 +670,51 @@ fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
     tenants
 }
 
-/// What waits now, at most `batch_max` proposals unless one submission alone is larger. What closes budgets stands
-/// last in it.
+/// What waits now, at most `batch_max` proposals unless one submission alone is larger. Behind [`APPROVALS_MAX`] votes,
+/// what else people want waits for the next commit, and what agents want does not: votes without end keep no ask
+/// waiting. Behind as many asks that use approvals it ends. What closes budgets stands last in it.
 fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
+    let approvals_max = APPROVALS_MAX as usize;
     let mut size = first.proposals.len();
+    let (mut votes, mut uses) = (count(&first, changes_approval), count(&first, uses_approval));
     let mut batch = vec![first];
-    while size < batch_max
-        && let Some(next) = waiting.take()
-    {
+    while size < batch_max && uses < approvals_max {
+        let next = if votes < approvals_max {
+            waiting.take()
+        } else {
+            waiting.take_beside_people()
+        };
+        let Some(next) = next else {
+            break;
+        };
         size += next.proposals.len();
+        votes += count(&next, changes_approval);
+        uses += count(&next, uses_approval);
         batch.push(next);
     }
     if batch.iter().any(closes_budget) {
         batch.sort_by_key(closes_budget);
     }
     batch
+}
+
+/// How many of its proposals are such.
+fn count(submission: &Submission, is_such: fn(&Proposal) -> bool) -> usize {
+    let proposals = submission.proposals.iter();
+    proposals.filter(|proposal| is_such(proposal)).count()
+}
+
+/// Whether this is a vote, or says that an approval has expired.
+fn changes_approval(proposal: &Proposal) -> bool {
+    matches!(proposal.intent, Intent::Approval(_))
+}
+
+/// Whether this is an ask that uses an approval up.
+fn uses_approval(proposal: &Proposal) -> bool {
+    match &proposal.intent {
+        Intent::Decision(decision) => matches!(decision.approval, Some(ApprovalUse::Spends { .. })),
+        _ => false,
+    }
 }
 
 /// Whether this closes a budget. No ask may stand behind that in a batch: whether its tenant still has any budget, and

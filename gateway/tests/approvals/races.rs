@@ -1,9 +1,9 @@
 //! Two at once, and commits that fail: an approval is spent once, or not at all.
 
-use crate::support::patiently;
+use crate::support::{patiently, until};
 use crate::{Scene, key, merging, with};
 use futures_util::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::faults::Fault;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -67,6 +67,67 @@ async fn of_many_votes_of_one_person_at_once_one_counts() {
     }
     assert_eq!(scene.entries("approval_approved").await.len(), 1);
     assert_eq!(scene.status(&id).await, "pending");
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_commit_takes_so_many_votes_and_no_ask_waits_for_the_others() {
+    let scene = Scene::set().await;
+    let asks = json!({"asks": vec![merging(); 40]});
+    let token = &scene.stage.agent.token;
+    let answers = scene.stage.post("/v1/authorize/batch", token, &asks).await;
+    let answers = answers.expect(200);
+    let id = |answer: &Value| answer["approval"]["id"].as_str().unwrap().to_owned();
+    let ids: Vec<_> = answers["answers"].as_array().unwrap().iter().map(id).collect();
+    let (faults, sequencer) = (&scene.stage.faults, &scene.stage.gateway.sequencer);
+    let waiting = |count: usize| until(move || faults.held() == 1 && sequencer.waiting() == count);
+    faults.plan([Fault::Hold, Fault::Hold]);
+    let votes = async {
+        waiting(0).await;
+        join_all(ids.iter().map(|id| scene.vote(&scene.ann, id, "approve"))).await
+    };
+    let ask = async {
+        waiting(40).await;
+        scene.asked().await
+    };
+    let letting_go = async {
+        waiting(41).await;
+        faults.let_go();
+        // The ask is in the next commit, and 32 votes.
+        waiting(8).await;
+        faults.let_go();
+    };
+    let (_, votes, _, ()) = tokio::join!(scene.asked(), votes, ask, letting_go);
+    for vote in votes {
+        assert_eq!(vote.expect(200)["status"], "approved");
+    }
+    scene.stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_commit_takes_so_many_asks_that_use_approvals() {
+    let scene = Scene::set().await;
+    let mut ids = Vec::new();
+    for _ in 0..40 {
+        ids.push(scene.approved().await);
+    }
+    let (faults, sequencer) = (&scene.stage.faults, &scene.stage.gateway.sequencer);
+    let waiting = |count: usize| until(move || faults.held() == 1 && sequencer.waiting() == count);
+    faults.plan([Fault::Hold, Fault::Hold]);
+    let retries = async {
+        waiting(0).await;
+        join_all(ids.iter().map(|id| scene.retry(id))).await
+    };
+    let letting_go = async {
+        waiting(40).await;
+        faults.let_go();
+        waiting(8).await;
+        faults.let_go();
+    };
+    let (_, retries, ()) = tokio::join!(scene.asked(), retries, letting_go);
+    for retry in retries {
+        assert_eq!(retry.expect(200)["decision"], "allow");
+    }
     scene.stage.assert_sound().await;
 }
 
