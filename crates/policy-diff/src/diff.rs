@@ -16,7 +16,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 /// The stack of the thread that makes formulas and reads models, in bytes. Both are walked by recursion, and they are as
-/// deep as there are policies. It is address space, and becomes memory where it is used.
+/// deep as there are policies, or links in those that are joined. It is address space, and becomes memory where it is used.
 const STACK_BYTES: usize = 256 << 20;
 
 /// Two sets for one registry.

@@ -16,8 +16,8 @@ use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
 use policy::{ActionSide, Effect, Part, Principals};
 use std::collections::BTreeSet;
 
-/// How large the formulas of the policies about one action may be together, in terms: making them takes some microseconds
-/// for each, and cannot be broken off.
+/// How large the formulas of the policies about one action may be together, in terms, each by itself and all as plain
+/// sets: making them takes some microseconds for each, and cannot be broken off.
 const WEIGHT_MAX: u64 = 200_000;
 
 /// How many entities these policies may name: a formula says for every two of them what follows from their being in
@@ -64,7 +64,7 @@ impl<'s> Prepared<'s> {
     ) -> Result<Self, Open> {
         let (before, after) = (pair.before.parts(&kind.before), pair.after.parts(&kind.after));
         let all = [&before[..], &after[..]].concat();
-        check_size(&all, before.len().max(after.len()), policies_max)?;
+        check_size([&before, &after], policies_max)?;
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
         }
@@ -139,13 +139,20 @@ fn may_come_to_nothing(part: &Part<'_>) -> bool {
 }
 
 /// Refuses what would take the solver, or the making of its formulas, beyond all bounds.
-fn check_size(parts: &[Part<'_>], policies: usize, policies_max: usize) -> Result<(), Open> {
-    let weights = parts.iter().map(|part| weight(&straight(&part.condition)));
-    let entities: BTreeSet<_> = parts.iter().flat_map(|part| named(&part.condition)).collect();
-    let message = if policies > policies_max {
+fn check_size(sets: [&[Part<'_>]; 2], policies_max: usize) -> Result<(), Open> {
+    let parts = || sets.into_iter().flatten();
+    let weights = parts().map(|part| weight(&straight(&part.condition)));
+    // Of what is allowed hardly more is written than of what is not denied, nor is it of what is left where patterns fail.
+    let plain = || sets.map(|parts| Level::NotDenied.weight(parts));
+    let entities: BTreeSet<_> = parts().flat_map(|part| named(&part.condition)).collect();
+    let message = if sets.iter().any(|parts| parts.len() > policies_max) {
         format!("more than {policies_max} policies are about it")
     } else if weights.fold(0, u64::saturating_add) > WEIGHT_MAX {
         "the policies about it make too large a formula; take long conditions apart".to_owned()
+    } else if plain().into_iter().fold(0, u64::saturating_add) > WEIGHT_MAX {
+        "the policies about it make too large a formula, as forbids and approvals that can fail are written again \
+         beside permits, for each permit that can fail by itself; take arithmetic out of some"
+            .to_owned()
     } else if entities.len() > ENTITIES_MAX {
         format!("the policies about it name more than {ENTITIES_MAX} agents, teams, users and resources")
     } else {

@@ -3,10 +3,11 @@
 //! Cedar knows allow and deny, and skips a policy that fails. We know three verdicts, and a policy that fails and could
 //! have made it stricter denies. So there are two plain sets for each of ours, and each allows an ask exactly where our
 //! verdict is at least that good. A condition that cannot fail is taken as it is; one that can is moved into every
-//! permit, as something that must have come out, because there Cedar does not skip it.
+//! permit, as something that must have come out, because there Cedar does not skip it. Permits that cannot fail are
+//! joined then, and have it once for many.
 
 use crate::fallible::{can_fail, obstacle};
-use crate::shape::{all, straight};
+use crate::shape::{all, straight, weight};
 use cedar_policy_core::ast::{
     ActionConstraint, Annotations, Effect as CedarEffect, Expr, PolicyID, PolicySet, PrincipalConstraint,
     ResourceConstraint, StaticPolicy,
@@ -40,6 +41,9 @@ pub(crate) fn check(parts: &[Part<'_>]) -> Result<(), Untranslatable> {
     found.map_or(Ok(()), Err)
 }
 
+/// How many permits are made one: formulas are walked by recursion, and one is as deep as all conditions in it have links.
+const JOINED_MAX: usize = 32;
+
 impl Level {
     /// Both.
     pub(crate) const ALL: [Self; 2] = [Self::NotDenied, Self::Allowed];
@@ -48,23 +52,67 @@ impl Level {
     /// is known. They were checked.
     pub(crate) fn plain(self, parts: &[Part<'_>], known: &[Expr]) -> cedar_policy::PolicySet {
         let mut plain = Plain::among(known);
-        let mut must_come_out = Vec::new();
-        for part in parts {
-            let condition = part.condition.clone();
-            let forbids = self.forbids(part.effect);
-            match (can_fail(&condition), part.effect) {
-                (false, _) if forbids => plain.add(CedarEffect::Forbid, &condition),
-                (true, _) if forbids => must_come_out.push(Expr::not(condition)),
-                (true, Effect::RequireApproval) => must_come_out.push(comes_out(condition)),
-                // Only what permits here is left, and advice that cannot fail.
-                _ => {}
-            }
+        for condition in self.forbidden(parts) {
+            plain.add(CedarEffect::Forbid, condition);
         }
-        for part in parts.iter().filter(|part| self.permits(part.effect)) {
-            let condition = must_come_out.iter().chain([&part.condition]).cloned();
+        let must_come_out = self.must_come_out(parts);
+        for permitted in self.permitted(parts, &must_come_out) {
+            let condition = must_come_out.iter().chain([&permitted]).cloned();
             plain.add(CedarEffect::Permit, &all(condition.collect::<Vec<_>>()));
         }
         plain.into_set()
+    }
+
+    /// About how large a formula comes of the plain set, in terms, without what is known. The set is not written for
+    /// that: it has what must come out again in each permit.
+    pub(crate) fn weight(self, parts: &[Part<'_>]) -> u64 {
+        let must_come_out = self.must_come_out(parts);
+        let permitted = self.permitted(parts, &must_come_out);
+        let permits = u64::try_from(permitted.len()).unwrap_or(u64::MAX);
+        // As it weighs with something behind it, and without that.
+        let behind = Expr::val(true);
+        let in_each = must_come_out.iter().chain([&behind]).cloned();
+        let in_each = weight(&straight(&all(in_each.collect::<Vec<_>>()))) - weight(&behind);
+        let single = self.forbidden(parts).chain(&permitted);
+        let single = single.map(|condition| weight(&straight(condition)));
+        single.fold(in_each.saturating_mul(permits), u64::saturating_add)
+    }
+
+    /// The conditions of the plain forbids.
+    fn forbidden<'p>(self, parts: &'p [Part<'_>]) -> impl Iterator<Item = &'p Expr> {
+        let forbids = parts.iter().filter(move |part| self.forbids(part.effect));
+        let conditions = forbids.map(|part| &part.condition);
+        conditions.filter(|condition| !can_fail(condition))
+    }
+
+    /// What must have come out wherever anything is permitted: whatever can fail and could have made the verdict worse.
+    fn must_come_out(self, parts: &[Part<'_>]) -> Vec<Expr> {
+        let fallible = parts.iter().filter(|part| can_fail(&part.condition));
+        let must_come_out = fallible.filter_map(|part| {
+            let condition = part.condition.clone();
+            match part.effect {
+                effect if self.forbids(effect) => Some(Expr::not(condition)),
+                Effect::RequireApproval => Some(comes_out(condition)),
+                // A permit that fails permits nothing, here as in Cedar, and advice was checked.
+                _ => None,
+            }
+        });
+        must_come_out.collect()
+    }
+
+    /// The conditions of the plain permits, behind what must come out. Where there is such a thing, of those that
+    /// cannot fail behind it [`JOINED_MAX`] at a time are one: an approval that can fail is itself among what must come out.
+    fn permitted(self, parts: &[Part<'_>], must_come_out: &[Expr]) -> Vec<Expr> {
+        let permits = parts.iter().filter(|part| self.permits(part.effect));
+        let (alone, together): (Vec<_>, Vec<_>) = permits.partition(|part| {
+            must_come_out.is_empty() || (part.effect == Effect::Permit && can_fail(&part.condition))
+        });
+        let together = together.chunks(JOINED_MAX).filter_map(|some| {
+            let conditions = some.iter().map(|part| part.condition.clone());
+            conditions.reduce(Expr::or)
+        });
+        let alone = alone.into_iter().map(|part| part.condition.clone());
+        alone.chain(together).collect()
     }
 
     const fn forbids(self, effect: Effect) -> bool {

@@ -6,6 +6,7 @@ use crate::desk::{Desk, mine};
 use crate::random;
 use ::model::{SourceRule, Verdict};
 use cedar_policy::{Authorizer, Context, Decision, Entities, Request};
+use cedar_policy_core::ast::PolicySet as CedarPolicies;
 use policy::{Ground, PolicySet, Principals, Question};
 use proptest::prelude::*;
 
@@ -53,8 +54,72 @@ fn check_ask(desk: &Desk, set: &PolicySet, ask: &Ask) -> Result<(), TestCaseErro
     .unwrap()
 }
 
+/// Looks at what these policies, and no others, are for refunds.
+fn with_refund_parts<T>(text: &str, look: impl FnOnce(&[Part<'_>]) -> T) -> T {
+    let desk = Desk::bare();
+    let set = desk.compile(&[mine(text)]);
+    let tool = &desk.registry().tools["payments"];
+    let ground = Ground::of(tool, &tool.actions["refund"], true);
+    let slicer = set.slicer(Principals::Agents);
+    look(&slicer.parts(&slicer.slice(slicer.all(), &ground)))
+}
+
+/// The conditions of a plain set.
+fn conditions(plain: &cedar_policy::PolicySet) -> Vec<Expr> {
+    let policies = AsRef::<CedarPolicies>::as_ref(plain).policies();
+    let conditions = policies.filter_map(|policy| policy.non_scope_constraints().cloned());
+    conditions.collect()
+}
+
+#[test]
+fn what_must_come_out_is_written_once_for_all_permits_that_cannot_fail() {
+    let policy = |number: usize, head: &str, condition: &str| {
+        let scope = "(principal, action == Action::\"payments/refund\", resource)";
+        format!("@id(\"{number}\") {head} {scope} when {{ {condition} }};\n")
+    };
+    let can_fail = "context.input.amount * 922337203685477 < 0";
+    let asking = "@decision(\"require_approval\") permit";
+    let text = [
+        policy(0, "forbid", can_fail),
+        policy(1, "permit", "context.input.amount < 10"),
+        policy(2, "permit", "context.input.currency == \"EUR\""),
+        policy(3, "permit", can_fail),
+        policy(4, asking, "context.input.amount < 20"),
+        policy(5, asking, can_fail),
+    ];
+    // What is not denied: one permit that can fail, and one of all others. What is allowed: an approval is a forbid.
+    let written = with_refund_parts(&text.concat(), |parts| {
+        Level::ALL.map(|level| conditions(&level.plain(parts, &[])).len())
+    });
+    assert_eq!(written, [2, 3]);
+    // Without anything that must come out, each permit is one.
+    let written = with_refund_parts(&text[1..4].concat(), |parts| {
+        conditions(&Level::Allowed.plain(parts, &[])).len()
+    });
+    assert_eq!(written, 3);
+    // No formula is deeper than so many of them.
+    let many = (1..=33).map(|number| policy(number, "permit", "context.input.amount < 10"));
+    let text: String = text[..1].iter().cloned().chain(many).collect();
+    let written = with_refund_parts(&text, |parts| {
+        conditions(&Level::NotDenied.plain(parts, &[])).len()
+    });
+    assert_eq!(written, 2);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn a_plain_set_weighs_what_is_written(text in random::policies(0..12)) {
+        with_refund_parts(&text, |parts| {
+            for level in Level::ALL {
+                let written = conditions(&level.plain(parts, &[]));
+                let written: u64 = written.iter().map(weight).sum();
+                prop_assert_eq!(level.weight(parts), written, "{:?}", level);
+            }
+            Ok(())
+        })?;
+    }
 
     #[test]
     fn a_plain_set_allows_where_the_verdict_is_of_its_level(

@@ -235,6 +235,34 @@ async fn what_would_make_too_large_a_formula_is_unknown() {
     }
 }
 
+/// A forbid that can fail has to come out for whatever permits, so it stands in every permit that can fail by itself.
+#[tokio::test]
+async fn forbids_that_can_fail_count_with_each_permit_that_can() {
+    let desk = Desk::bare();
+    let forbids = (0..3).map(|number| {
+        let sums = (0..8).map(|link| format!("context.input.amount + {link} == {}", 1_000 + number));
+        let sums = sums.collect::<Vec<_>>().join(" || ");
+        let scope = "(principal, action == Action::\"payments/refund\", resource)";
+        format!("@id(\"f{number}\") forbid {scope} when {{ {sums} }};\n")
+    });
+    let forbids = forbids.collect::<Vec<_>>().concat();
+    // Permits that cannot fail have them once, together.
+    let permits = many(30, |number| format!("context.input.amount == {}", 2 * number));
+    let report = desk.compare("", &format!("{forbids}{permits}")).await;
+    assert_eq!(
+        [report.allows_more.answer, report.allows_less.answer],
+        [Answer::Yes, Answer::No]
+    );
+    let permits = many(30, |number| format!("context.input.amount * 2 == {}", 4 * number));
+    let report = desk.compare("", &format!("{forbids}{permits}")).await;
+    assert_eq!(
+        [report.allows_more.answer, report.allows_less.answer],
+        [Answer::Unknown; 2]
+    );
+    let why = &report.allows_more.unknown[0].why;
+    assert!(why.contains("each permit that can fail"), "{why}");
+}
+
 #[tokio::test]
 async fn a_long_condition_is_no_large_formula() {
     let desk = Desk::bare();
