@@ -10,6 +10,7 @@ use crate::connections;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
+use crate::ending::LeftOut;
 use crate::fair_semaphore::FairSemaphore;
 use crate::follower::Follower;
 use crate::http::arrivals::Arrivals;
@@ -150,6 +151,10 @@ pub struct Gateway {
     pub cosigning: Arc<Cosigning>,
     /// Those who wait for people.
     pub approval_waiters: Waiters,
+    /// Those of whose expired approvals something could not be read.
+    pub unended_approvals: LeftOut,
+    /// Those of whose reservations whose time is over something could not be read.
+    pub unended_reservations: LeftOut,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
     /// Tells the job that keeps the search index what to do.

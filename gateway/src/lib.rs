@@ -24,7 +24,8 @@
 //! - [`fairness_key`]: who has a share together of what tenants share; [`single_flight`]: one read of the store for all
 //!   who ask at once;
 //! - [`runtimes`]: what all tasks run on; [`background`]: the thread for what nobody waits for;
-//! - [`jobs`]: what is done every now and then; [`guarded_clock`]: what time it is for what they do for good;
+//! - [`jobs`]: what is done every now and then; [`ending`]: writing down what has ended of many tenants;
+//!   [`guarded_clock`]: what time it is for what they do for good;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
@@ -53,6 +54,7 @@ pub mod connections;
 pub mod containment;
 pub mod cosigning;
 pub mod directory;
+pub mod ending;
 pub mod fair_semaphore;
 pub mod fairness_key;
 pub mod follower;

@@ -119,6 +119,10 @@ pub enum Fault {
     /// The ledger cannot be written now.
     #[error("the ledger cannot be written")]
     LedgerUnavailable,
+    /// A row that has to be known beforehand, for this or for something in its commit, is damaged. What is of other
+    /// tenants can be recorded.
+    #[error("a row that it depends on cannot be read")]
+    Unreadable,
     /// It is not known whether the key of this gateway still signs, and whether another gateway has changed what
     /// decisions are judged by.
     #[error("it is not known what other gateways have changed")]
@@ -134,6 +138,7 @@ impl From<Fault> for crate::http::Refusal {
             Fault::Overloaded => Self::overloaded(),
             Fault::TooLate => Self::deadline_exceeded(),
             Fault::LedgerUnavailable => Self::ledger_unavailable(),
+            Fault::Unreadable => Self::unreadable(),
             Fault::Stale => Self::snapshot_stale(),
             Fault::Forked => Self::new(
                 Code::LedgerForked,
@@ -299,7 +304,7 @@ impl Sequencer {
         answer.await.unwrap_or(Err(Fault::LedgerUnavailable))
     }
 
-    /// Whether the last attempt to write succeeded.
+    /// Whether the last attempt to write succeeded. One that came to nothing because a row is damaged does not count.
     pub fn is_healthy(&self) -> bool {
         self.healthy.load(Ordering::Relaxed) && !self.queue.is_closed()
     }

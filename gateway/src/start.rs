@@ -11,6 +11,7 @@ use crate::compiling;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
+use crate::ending::LeftOut;
 use crate::fair_semaphore::FairSemaphore;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
@@ -175,6 +176,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         containment: Containment::default(),
         cosigning,
         approval_waiters: Waiters::default(),
+        unended_approvals: LeftOut::default(),
+        unended_reservations: LeftOut::default(),
         live,
         indexing,
         retention: Retention::default(),

@@ -246,7 +246,12 @@ pub(crate) async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Erro
 
 /// What could not be looked up in a turn, or why the turn was over.
 fn unread(error: sqlx::Error) -> StoreError {
-    StoreError::Unavailable(broken_off(error))
+    match error {
+        sqlx::Error::ColumnDecode { index, .. } => StoreError::Corrupt {
+            what: format!("column {index} of a row is not of its type"),
+        },
+        error => StoreError::Unavailable(broken_off(error)),
+    }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ pub(crate) async fn find(
     )
     .fetch_all(connection)
     .await
-    .map_err(unavailable)?;
+    .map_err(crate::unread)?;
     let found = rows.into_iter().map(|row| {
         let label = RowLabel {
             table: "tenants",

@@ -71,7 +71,7 @@ pub(crate) async fn find(
     )
     .fetch_all(executor)
     .await
-    .map_err(unavailable)?;
+    .map_err(crate::unread)?;
     let found = rows.into_iter().map(|row| {
         let label = label(row.tenant_no);
         let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);

@@ -262,3 +262,13 @@ fn weighed<T: Bulk>(row: T) -> (T, usize) {
 fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreError {
     StoreError::Unavailable(Box::new(error))
 }
+
+/// What could not be looked up in a turn: a value that is not of its type is damaged, and the database has answered.
+fn unread(error: sqlx::Error) -> StoreError {
+    match error {
+        sqlx::Error::ColumnDecode { index, .. } => StoreError::Corrupt {
+            what: format!("column {index} of a row is not of its type"),
+        },
+        error => unavailable(error),
+    }
+}

@@ -3,10 +3,10 @@
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::sequencer::{APPROVALS_MAX, CommitStatus};
-use engine::Proposal;
 use engine::approvals::{ApprovalChange, Step};
 use engine::proposal::Intent;
-use model::Timestamp;
+use engine::{Proposal, TenantSnapshot};
+use model::{ApprovalId, Timestamp};
 use std::collections::BTreeSet;
 
 /// How many commits of [`APPROVALS_MAX`] follow each other while as many have expired and few wait for decisions.
@@ -30,23 +30,13 @@ impl Gateway {
     /// One round. Returns how many had expired, if any was written down: what is not known here yet would be found again.
     async fn expire_some(&self, by: Timestamp) -> Result<usize, Refusal> {
         // What is proposed for them would be turned back, and they would be found first again.
-        let except = self.snapshot.behind();
+        let mut except = self.snapshot.behind();
+        except.extend(self.unended_approvals.tenants(by));
         let overdue = self.store.overdue_approvals(&except, by, APPROVALS_MAX).await?;
         let found = overdue.len();
-        let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
-            let snapshot = self.tenant(tenant).ok()?;
-            let change = ApprovalChange {
-                id,
-                step: Step::Expire,
-            };
-            Some(Proposal::of(&snapshot, Intent::Approval(change)))
-        });
-        let proposals: Vec<_> = proposals.collect();
-        if proposals.is_empty() {
-            return Ok(0);
-        }
-        let tenants: BTreeSet<_> = proposals.iter().map(|proposal| proposal.tenant).collect();
-        let recorded = self.sequencer.record_all_without_following(proposals).await?;
+        let tenants: BTreeSet<_> = overdue.iter().map(|(tenant, _)| *tenant).collect();
+        let ends = self.record_ends(overdue, end, &self.unended_approvals, by);
+        let recorded = ends.await?;
         for tenant in tenants {
             self.approval_waiters.notify(tenant);
         }
@@ -55,4 +45,10 @@ impl Gateway {
             .any(|one| !matches!(one, CommitStatus::Conflict(_)));
         Ok(if any { found } else { 0 })
     }
+}
+
+/// That an approval has expired.
+fn end(tenant: &TenantSnapshot, id: ApprovalId) -> Proposal {
+    let step = Step::Expire;
+    Proposal::of(tenant, Intent::Approval(ApprovalChange { id, step }))
 }

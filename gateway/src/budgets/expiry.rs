@@ -5,8 +5,9 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::sequencer::CommitStatus;
 use engine::budgets::moves::Move;
-use model::Timestamp;
+use engine::{Proposal, TenantSnapshot};
 use model::reservation::GRACE_MS;
+use model::{ReservationId, Timestamp};
 
 /// How many are ended in one commit.
 const ROUND_MAX: u32 = 500;
@@ -32,24 +33,23 @@ impl Gateway {
     async fn end_some_reservations(&self, by: Timestamp) -> Result<usize, Refusal> {
         let ended_by = by.plus_millis(-GRACE_MS);
         // What is proposed for them would be turned back, and they would be found first again.
-        let except = self.snapshot.behind();
+        let mut except = self.snapshot.behind();
+        except.extend(self.unended_reservations.tenants(by));
         let overdue = self
             .store
             .overdue_reservations(&except, ended_by, ROUND_MAX)
             .await?;
         let found = overdue.len();
-        let proposals = overdue.into_iter().filter_map(|(tenant, id)| {
-            let snapshot = self.tenant(tenant).ok()?;
-            Some(proposal(&snapshot, Move::Expire(id), None))
-        });
-        let proposals: Vec<_> = proposals.collect();
-        if proposals.is_empty() {
-            return Ok(0);
-        }
-        let recorded = self.sequencer.record_all_without_following(proposals).await?;
+        let ends = self.record_ends(overdue, end, &self.unended_reservations, by);
+        let recorded = ends.await?;
         let any = recorded
             .iter()
             .any(|one| !matches!(one, CommitStatus::Conflict(_)));
         Ok(if any { found } else { 0 })
     }
+}
+
+/// That a reservation has ended.
+fn end(tenant: &TenantSnapshot, id: ReservationId) -> Proposal {
+    proposal(tenant, Move::Expire(id), None)
 }

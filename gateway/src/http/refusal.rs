@@ -209,6 +209,15 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
+    /// A row of the database is damaged that this, or something of the same tenant in its commit, depends on.
+    pub fn unreadable() -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            "something of this tenant in the database cannot be read, so nothing is allowed; the log of the gateway says what it is",
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     /// The signing key has been replaced, and its time is over.
     pub fn key_ended() -> Self {
         Self::new(

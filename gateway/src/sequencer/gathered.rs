@@ -7,6 +7,8 @@
 use super::{Fault, Reply, Submission, Terms, status_of};
 use engine::proposal::Intent;
 use engine::{Disposition, Proposal};
+use model::TenantId;
+use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 /// What is to be recorded in one commit.
@@ -85,6 +87,42 @@ impl Gathered {
         self.began = Instant::now();
     }
 
+    /// In two, to be recorded one after the other. What is of one tenant stays together, and so does what one submission
+    /// proposes for several. The second is empty where nothing can be parted.
+    pub(super) fn halved(self) -> (Self, Self) {
+        let mut parts = self.apart();
+        let others = parts.split_off(parts.len().div_ceil(2));
+        (Self::together(parts), Self::together(others))
+    }
+
+    fn together(parts: Vec<Self>) -> Self {
+        let mut all = Self::of(Vec::new());
+        for part in parts {
+            all.proposals.extend(part.proposals);
+            all.waiting.extend(part.waiting);
+        }
+        all
+    }
+
+    /// By tenant, to be recorded one after the other. What one submission proposes for several tenants stays together,
+    /// by itself.
+    fn apart(self) -> Vec<Self> {
+        let mut parts: Vec<Self> = Vec::new();
+        let mut place_of = HashMap::new();
+        let mut proposals = self.proposals.into_iter();
+        for waiting in self.waiting {
+            let proposed: Vec<_> = proposals.by_ref().take(waiting.size).collect();
+            let next = parts.len();
+            let place = only_tenant(&proposed).map_or(next, |tenant| *place_of.entry(tenant).or_insert(next));
+            if place == next {
+                parts.push(Self::of(Vec::new()));
+            }
+            parts[place].proposals.extend(proposed);
+            parts[place].waiting.push(waiting);
+        }
+        parts
+    }
+
     /// Sends away those to whom an answer is of no use that comes then.
     pub(super) fn send_away(&mut self, done: Instant) {
         self.send_away_those(Fault::TooLate, |waiting| waiting.is_late(done));
@@ -144,10 +182,20 @@ const fn is_decision(proposal: &Proposal) -> bool {
     matches!(proposal.intent, Intent::Decision(_))
 }
 
+/// Whose all of these are, if they are of one tenant.
+fn only_tenant(proposals: &[Proposal]) -> Option<TenantId> {
+    let (first, others) = proposals.split_first()?;
+    let is_same = |other: &Proposal| other.tenant == first.tenant;
+    others.iter().all(is_same).then_some(first.tenant)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::sequencer::CommitStatus;
+    use canon::Digest;
+    use engine::approvals::{ApprovalChange, Step};
+    use model::ApprovalId;
     use tokio::sync::oneshot;
 
     type Answer = oneshot::Receiver<Result<Vec<CommitStatus>, Fault>>;
@@ -168,6 +216,41 @@ mod tests {
             deadline: Some(deadline),
             ..Terms::default()
         }
+    }
+
+    /// Somebody who proposes something for each of these tenants, and what it hears.
+    fn submission_for(tenants: &[TenantId]) -> (Submission, Answer) {
+        let proposal = |tenant: &TenantId| Proposal {
+            tenant: *tenant,
+            revision: 0,
+            base: Digest::of(b"policies"),
+            intent: Intent::Approval(ApprovalChange {
+                id: ApprovalId::from_bytes([3; 16]),
+                step: Step::Expire,
+            }),
+        };
+        let (mut submission, answer) = submission(Terms::default());
+        submission.proposals = tenants.iter().map(proposal).collect();
+        (submission, answer)
+    }
+
+    #[test]
+    fn each_tenant_stands_apart_and_what_is_of_several_by_itself() {
+        let [one, other] = [1, 2].map(|byte| TenantId::from_bytes([byte; 16]));
+        let asked: [&[TenantId]; 5] = [&[one], &[one, other], &[other, other], &[one], &[one, other]];
+        let (submissions, mut answers): (Vec<_>, Vec<_>) = asked.into_iter().map(submission_for).unzip();
+        let mut parts = Gathered::of(submissions).apart();
+        let of = |part: &Gathered| -> Vec<TenantId> {
+            let proposals = part.proposals().iter();
+            proposals.map(|proposal| proposal.tenant).collect()
+        };
+        let tenants: Vec<_> = parts.iter().map(of).collect();
+        let expected: [&[TenantId]; 4] = [&[one, one], &[one, other], &[other, other], &[one, other]];
+        assert_eq!(tenants, expected);
+        parts.remove(0).answer(Err(Fault::Unreadable));
+        let is_told = |answer: &mut Answer| answer.try_recv().is_ok();
+        let told: Vec<_> = answers.iter_mut().map(is_told).collect();
+        assert_eq!(told, [true, false, false, true, false]);
     }
 
     #[test]

@@ -135,8 +135,40 @@ enum Failure {
     TurnOver,
     /// Reservations whose time is over were ended instead. It can be made at once.
     EndedFirst,
+    /// A row that has to be known beforehand is damaged.
+    Unreadable(StoreError),
     /// Everybody in it gets a fault.
     Fault,
+}
+
+/// Why nothing of a batch was recorded.
+enum Unrecorded {
+    /// A row that has to be known beforehand is damaged.
+    Unreadable(StoreError),
+    /// The ledger cannot be written now.
+    Unavailable,
+}
+
+/// A batch of which nothing was recorded, because a row that it depends on is damaged. Nobody in it was told.
+struct Unread {
+    gathered: Gathered,
+    error: StoreError,
+}
+
+impl Unread {
+    /// Tells everybody in it, and the log whose row it is.
+    fn answer(self) {
+        let whose = match &tenants(self.gathered.proposals())[..] {
+            [tenant] => tenant.to_string(),
+            several => format!("one of {} tenants", several.len()),
+        };
+        tracing::error!(
+            whose,
+            error = &self.error as &dyn std::error::Error,
+            "a batch failed: something of {whose} cannot be read"
+        );
+        self.gathered.answer(Err(Fault::Unreadable));
+    }
 }
 
 impl Task {
@@ -159,12 +191,7 @@ impl Task {
     pub(super) async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
             let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
-            if self.parts.fork.get().is_some() {
-                gathered.send_away_all(Fault::Forked);
-            }
-            self.forget_other_database(&mut gathered);
-            gathered.send_away_incomplete(self.contents.losses());
-            self.send_away_late(&mut gathered);
+            self.send_away_in_vain(&mut gathered);
             if gathered.is_empty() {
                 self.pace.ease();
             } else {
@@ -191,6 +218,16 @@ impl Task {
         }
     }
 
+    /// Sends away those of whom it is known already that nothing can be recorded.
+    fn send_away_in_vain(&mut self, gathered: &mut Gathered) {
+        if self.parts.fork.get().is_some() {
+            gathered.send_away_all(Fault::Forked);
+        }
+        self.forget_other_database(gathered);
+        gathered.send_away_incomplete(self.contents.losses());
+        self.send_away_late(gathered);
+    }
+
     /// Sends away those whose answers would come too late, before anything of theirs is recorded.
     fn send_away_late(&self, gathered: &mut Gathered) {
         if gathered.has_deadlines() {
@@ -207,13 +244,44 @@ impl Task {
         }
     }
 
-    /// Records a batch, and tells everybody in it.
-    async fn process(&mut self, mut gathered: Gathered) {
+    /// Records a batch, and tells everybody in it. Where a row is damaged that it depends on, it is
+    /// recorded in halves, and those again, until only what is of one tenant is left over: nobody else is refused.
+    async fn process(&mut self, gathered: Gathered) {
         // What the gateway itself has to say, of what has expired for instance, is waited for by nobody.
         let proposals = gathered.proposals().iter();
         let asked = proposals.filter(|proposal| proposal.is_of_an_agent());
         self.load.note(asked.count());
-        let recorded = self.record(&mut gathered).await;
+        let Err(unread) = self.settle(gathered).await else {
+            return;
+        };
+        let mut all_unread = vec![unread];
+        while let Some(Unread { gathered, error }) = all_unread.pop() {
+            let (one, other) = gathered.halved();
+            if other.is_empty() {
+                Unread { gathered: one, error }.answer();
+                continue;
+            }
+            for mut part in [one, other] {
+                part.begin_anew();
+                self.send_away_in_vain(&mut part);
+                if !part.is_empty()
+                    && let Err(unread) = self.settle(part).await
+                {
+                    all_unread.push(unread);
+                }
+            }
+        }
+    }
+
+    /// Records a batch, and tells everybody in it unless a row is damaged that it depends on.
+    async fn settle(&mut self, mut gathered: Gathered) -> Result<(), Unread> {
+        let recorded = match self.record(&mut gathered).await {
+            Ok(dispositions) => Ok(dispositions),
+            Err(Unrecorded::Unavailable) => Err(Fault::LedgerUnavailable),
+            // The store has answered, and there was no commit: this says nothing about whether there can be one, or how
+            // long it takes.
+            Err(Unrecorded::Unreadable(error)) => return Err(Unread { gathered, error }),
+        };
         let took = gathered.took();
         // Where everybody was sent away there may have been no commit. A wait that was longer than is expected of one
         // says something all the same.
@@ -226,11 +294,12 @@ impl Task {
             self.healthy.store(recorded.is_ok(), Ordering::Relaxed);
         }
         gathered.answer(recorded);
+        Ok(())
     }
 
     /// Records a batch, in several attempts if need be. Before each further attempt those are sent away who cannot wait
     /// for it. The time that is spent on ending overdue reservations first does not count as this batch's.
-    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Disposition>, Fault> {
+    async fn record(&mut self, gathered: &mut Gathered) -> Result<Vec<Disposition>, Unrecorded> {
         let tenants = tenants(gathered.proposals());
         let (mut may_guess, mut may_lose_turn) = (true, true);
         let mut attempts = ATTEMPTS_MAX;
@@ -264,9 +333,10 @@ impl Task {
                 }
                 Failure::TurnOver => {
                     tracing::error!("a batch failed: its turn was over twice");
-                    return Err(Fault::LedgerUnavailable);
+                    return Err(Unrecorded::Unavailable);
                 }
-                Failure::Fault => return Err(Fault::LedgerUnavailable),
+                Failure::Unreadable(error) => return Err(Unrecorded::Unreadable(error)),
+                Failure::Fault => return Err(Unrecorded::Unavailable),
             };
             self.send_away_late(gathered);
             if gathered.is_empty() {
@@ -284,7 +354,7 @@ impl Task {
                 }
             }
         }
-        Err(Fault::LedgerUnavailable)
+        Err(Unrecorded::Unavailable)
     }
 
     /// How many commits that only end overdue reservations may go before a batch now.
@@ -496,7 +566,7 @@ impl Task {
         reads: &BatchReads<'_>,
     ) -> Result<Basis, Failure> {
         let turn = self.parts.store.begin(tenants).await;
-        let mut turn = turn.map_err(|error| unreadable(&error))?;
+        let mut turn = turn.map_err(unread)?;
         let places = turn.places().clone();
         if let Some(tenant) = self.footprints.compare(tenants, &places) {
             self.forget_lost(tenant);
@@ -504,7 +574,7 @@ impl Task {
         }
         let times = Times::new(self.expected_entry_time(), &places);
         let found = reads.read(&mut *turn, &mut self.footprints, times).await;
-        let found = found.map_err(|error| unreadable(&error))?;
+        let found = found.map_err(unread)?;
         let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
         let looked_for = if self.look_ups_left > 0 {
             self.look_ups_left -= 1;
@@ -514,7 +584,7 @@ impl Task {
             let looked = reads.read_earlier_of_refused(&mut *turn, proposals, &mut found, times);
             looked.await.map(LookedFor::Asks)
         };
-        let looked_for = looked_for.map_err(|error| unreadable(&error))?;
+        let looked_for = looked_for.map_err(unread)?;
         let mode = WriteMode::Turn {
             turn,
             ends,
@@ -641,13 +711,17 @@ fn may_be_repeated((proposal, disposition): (&Proposal, &Disposition)) -> bool {
     }
 }
 
-fn unreadable(error: &StoreError) -> Failure {
+/// How an attempt fails that could not read what has to be known beforehand.
+fn unread(error: StoreError) -> Failure {
     if error.is_turn_over() {
-        tell_of_turn(error);
+        tell_of_turn(&error);
         return Failure::TurnOver;
     }
+    if matches!(error, StoreError::Corrupt { .. }) {
+        return Failure::Unreadable(error);
+    }
     tracing::error!(
-        error = error as &dyn std::error::Error,
+        error = &error as &dyn std::error::Error,
         "the ledger does not answer"
     );
     Failure::Fault

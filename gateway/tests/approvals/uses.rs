@@ -1,7 +1,8 @@
 //! Using an approval: once, by whom it was given to, for what was approved, while it lasts.
 
 use crate::stage::named;
-use crate::support::BEGINNING;
+use crate::support::hand::Hand;
+use crate::support::{BEGINNING, tenancy};
 use crate::{Scene, ask_as, merging, with};
 use futures_util::future::join_all;
 use gateway::signing::Keyring;
@@ -356,6 +357,37 @@ async fn an_approval_that_came_too_late_is_denied_and_recorded() {
     assert_eq!(scene.entries("approval_expired").await.len(), 1);
     assert_eq!(scene.status(&id).await, "expired");
     scene.stage.assert_sound().await;
+}
+
+/// The job writes down those of all tenants in one commit.
+#[tokio::test]
+async fn an_approval_that_cannot_be_read_keeps_those_of_no_other_tenant_from_expiring() {
+    let scene = Scene::set().await;
+    let stage = &scene.stage;
+    scene.asked().await;
+    stage.clock.advance_millis(1);
+    let other = stage.tenancy("globex").await;
+    let theirs = stage.authorize(&other.token, &tenancy::merging()).await;
+    assert_eq!(theirs.expect(200)["approval"]["status"], "pending");
+    let mut hand = Hand::on(&stage.home, stage.tenant).await;
+    hand.run("UPDATE approvals SET value = '!' || value WHERE MINE")
+        .await;
+    stage.clock.advance_millis(3_600_000);
+    let gateway = &stage.gateway;
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
+    let overdue = async || {
+        let overdue = stage.store.overdue_approvals(&[], gateway.clock.now(), 10);
+        let overdue = overdue.await.unwrap().into_iter();
+        overdue.map(|(tenant, _)| tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(overdue().await, [stage.tenant]);
+    hand.run("UPDATE approvals SET value = substr(value, 2) WHERE MINE")
+        .await;
+    stage.clock.advance_millis(600_000);
+    gateway.expire_approvals(gateway.clock.now()).await.unwrap();
+    assert_eq!(overdue().await, []);
+    assert_eq!(scene.entries("approval_expired").await.len(), 1);
+    stage.assert_sound().await;
 }
 
 /// So a clock that was ahead for a moment ends nothing for good.

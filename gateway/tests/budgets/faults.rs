@@ -1,6 +1,8 @@
 //! Commits that are lost, or kept and reported lost: budgets move with their entry or not at all.
 
+use crate::support::{tenancy, until};
 use crate::{Scene, costing, tokens};
+use futures_util::future::join_all;
 use serde_json::json;
 use store::faults::Fault;
 
@@ -90,6 +92,48 @@ async fn forget(scene: &Scene) {
     scene.stage.faults.plan([Fault::Lose]);
     let lost = scene.post("/v1/usage", &tokens(1)).await;
     lost.problem(503, "ledger_unavailable");
+}
+
+/// A batch reads the budgets of all its tenants at once.
+#[tokio::test]
+async fn a_budget_that_cannot_be_read_costs_its_tenant_what_depends_on_it_and_nobody_else_anything() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let (stage, faults) = (&scene.stage, &scene.stage.faults);
+    let other = stage.tenancy("globex").await;
+    forget(&scene).await;
+    let mut hand = crate::support::hand::Hand::on(&stage.home, stage.tenant).await;
+    hand.run("UPDATE budgets SET value = '!' || value WHERE MINE")
+        .await;
+    let theirs = tenancy::reading();
+    let ask_for_them = || stage.post("/v1/authorize", &other.token, &theirs);
+    // What was lost before has left the gateway in trouble, which it is out of with this.
+    ask_for_them().await.expect(200);
+    // The first commit is held, so the rest gather in the second.
+    faults.plan([Fault::Hold]);
+    let costs = costing(10);
+    let rest = async {
+        until(|| faults.held() == 1).await;
+        let others = join_all((0..3).map(|_| ask_for_them()));
+        tokio::join!(stage.ask(&costs), others)
+    };
+    let letting_go = async {
+        until(|| stage.gateway.sequencer.waiting() == 4).await;
+        faults.let_go();
+    };
+    let (first, (unread, others), ()) = tokio::join!(ask_for_them(), rest, letting_go);
+    assert_eq!(first.expect(200)["decision"], "allow");
+    assert_eq!(unread.expect(503)["code"], "ledger_unavailable");
+    for answer in others {
+        assert_eq!(answer.expect(200)["decision"], "allow");
+    }
+    assert_eq!(stage.ask(&costs).await.expect(503)["code"], "ledger_unavailable");
+    assert!(stage.gateway.sequencer.is_healthy(), "the ledger can be written");
+    hand.run("UPDATE budgets SET value = substr(value, 2) WHERE MINE")
+        .await;
+    assert_eq!(stage.ask(&costs).await.expect(200)["decision"], "allow");
+    assert_eq!(scene.standing().await, [90, 10, 0, 0, 0]);
+    stage.assert_sound().await;
 }
 
 /// The only mismatch there is.

@@ -1,6 +1,7 @@
 //! Reservations and usage without a decision: held, settled once, ended in time, and the same bytes under the same key.
 
 use crate::stage::reading;
+use crate::support::hand::Hand;
 use crate::support::{Reply, until};
 use crate::{Scene, balance, costing, tokens};
 use futures_util::future::join_all;
@@ -193,6 +194,44 @@ async fn what_has_ended_is_there_for_whoever_comes_next_and_for_the_job() {
     assert_eq!(listed["items"].as_array().unwrap().len(), 2);
     assert_eq!(listed["items"][0]["id"], json!(id));
     scene.stage.assert_sound().await;
+}
+
+/// The job ends those of all tenants in one commit.
+#[tokio::test]
+async fn a_reservation_that_cannot_be_read_keeps_those_of_no_other_tenant_from_ending() {
+    let scene = Scene::set().await;
+    let stage = &scene.stage;
+    scene.budgets(&[(json!({}), 100)]).await;
+    scene.reserve(100).await;
+    let other = stage.tenancy("globex").await;
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    let call = stage.call("POST", "/v1/budgets", &stage.operator);
+    call.tenant(other.id).json(&budget).send().await.expect(201);
+    let held = tokens(100);
+    let held = stage.post("/v1/reservations", &other.token, &held).await;
+    held.expect(201);
+    // What is remembered is not read.
+    stage.faults.plan([Fault::Lose]);
+    scene.post("/v1/usage", &tokens(1)).await.expect(503);
+    let mut hand = Hand::on(&stage.home, stage.tenant).await;
+    hand.run("UPDATE reservations SET value = '!' || value WHERE MINE")
+        .await;
+    stage.clock.advance_millis(65_000);
+    let gateway = &stage.gateway;
+    gateway.expire_reservations(gateway.clock.now()).await.unwrap();
+    let overdue = async || {
+        let overdue = stage.store.overdue_reservations(&[], stage.clock.now(), 10);
+        let overdue = overdue.await.unwrap().into_iter();
+        overdue.map(|(tenant, _)| tenant).collect::<Vec<_>>()
+    };
+    assert_eq!(overdue().await, [stage.tenant]);
+    hand.run("UPDATE reservations SET value = substr(value, 2) WHERE MINE")
+        .await;
+    stage.clock.advance_millis(600_000);
+    gateway.expire_reservations(gateway.clock.now()).await.unwrap();
+    assert_eq!(overdue().await, []);
+    assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
+    stage.assert_sound().await;
 }
 
 /// So a clock that was ahead for a moment ends nothing for good.
