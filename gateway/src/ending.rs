@@ -7,6 +7,7 @@ use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::locks::lock;
 use crate::sequencer::{CommitStatus, Fault};
+use crate::turns::Turns;
 use engine::{Proposal, TenantSnapshot};
 use model::{TenantId, Timestamp};
 use std::collections::BTreeMap;
@@ -15,6 +16,13 @@ use std::sync::Mutex;
 /// For how long a tenant is left out, in milliseconds: nothing of it gets better by itself, and each look at it is one
 /// more commit that fails.
 const LEFT_OUT_MILLIS: i64 = 10 * 60_000;
+
+/// What is known of one kind of these between two passes of the job that records them.
+#[derive(Debug, Default)]
+pub struct Ends {
+    pub(crate) turns: Turns,
+    pub(crate) left_out: LeftOut,
+}
 
 /// The tenants of which something could not be read that was to end.
 #[derive(Debug, Default)]

@@ -10,7 +10,7 @@ use crate::connections;
 use crate::containment::Containment;
 use crate::cosigning::{Cosigning, WitnessOptions};
 use crate::directory::issuers::Complaints;
-use crate::ending::LeftOut;
+use crate::ending::Ends;
 use crate::fair_semaphore::FairSemaphore;
 use crate::follower::Follower;
 use crate::http::arrivals::Arrivals;
@@ -151,10 +151,10 @@ pub struct Gateway {
     pub cosigning: Arc<Cosigning>,
     /// Those who wait for people.
     pub approval_waiters: Waiters,
-    /// Those of whose expired approvals something could not be read.
-    pub unended_approvals: LeftOut,
-    /// Those of whose reservations whose time is over something could not be read.
-    pub unended_reservations: LeftOut,
+    /// Between two passes of the job that writes down which approvals have expired.
+    pub approval_ends: Ends,
+    /// Between two passes of the job that ends reservations whose time is over.
+    pub reservation_ends: Ends,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
     /// Tells the job that keeps the search index what to do.

@@ -25,7 +25,7 @@
 //!   who ask at once;
 //! - [`runtimes`]: what all tasks run on; [`background`]: the thread for what nobody waits for;
 //! - [`jobs`]: what is done every now and then; [`ending`]: writing down what has ended of many tenants;
-//!   [`guarded_clock`]: what time it is for what they do for good;
+//!   [`turns`]: of whom first; [`guarded_clock`]: what time it is for what they do for good;
 //! - [`live`]: following the ledger as it grows;
 //! - [`signing`]: the keys that answers and ledgers are signed with;
 //! - [`cosigning`]: witnesses, who see where the ledgers end;
@@ -87,6 +87,7 @@ pub mod slow_lane;
 pub mod snapshot;
 pub mod start;
 pub mod stores;
+pub mod turns;
 pub mod uptime;
 pub mod watch;
 pub mod whoami;

@@ -11,7 +11,7 @@ use crate::compiling;
 use crate::containment::{self, Containment};
 use crate::cosigning::{self, Cosigning};
 use crate::directory::issuers::Complaints;
-use crate::ending::LeftOut;
+use crate::ending::Ends;
 use crate::fair_semaphore::FairSemaphore;
 use crate::follower::{Follower, Following};
 use crate::gateway::{Gateway, Options};
@@ -107,13 +107,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     } = ingredients;
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
-    let began = Uptime::now();
-    let incarnation = store.incarnation().await?;
-    let Loaded { snapshot, ends } = load_snapshot(&*store, compiler).await?;
-    let snapshot = Arc::new(SnapshotCell::new(snapshot, began, store.is_shared()));
-    for (tenant, end) in ends {
-        snapshot.continuity.note_end(tenant, end);
-    }
+    let (incarnation, snapshot) = first_snapshot(&*store, compiler).await?;
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
@@ -176,8 +170,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         containment: Containment::default(),
         cosigning,
         approval_waiters: Waiters::default(),
-        unended_approvals: LeftOut::default(),
-        unended_reservations: LeftOut::default(),
+        approval_ends: Ends::default(),
+        reservation_ends: Ends::default(),
         live,
         indexing,
         retention: Retention::default(),
@@ -196,6 +190,21 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     let gateway = Arc::new(gateway);
     start_jobs(&gateway);
     Ok((gateway, ended))
+}
+
+/// What a gateway begins with, and which database it is from.
+async fn first_snapshot(
+    store: &dyn Store,
+    compiler: Arc<Compiler>,
+) -> Result<(String, Arc<SnapshotCell>), StartError> {
+    let began = Uptime::now();
+    let incarnation = store.incarnation().await?;
+    let Loaded { snapshot, ends } = load_snapshot(store, compiler).await?;
+    let snapshot = SnapshotCell::new(snapshot, began, store.is_shared());
+    for (tenant, end) in ends {
+        snapshot.continuity.note_end(tenant, end);
+    }
+    Ok((incarnation, Arc::new(snapshot)))
 }
 
 /// Starts what a gateway does whether somebody asks or not.

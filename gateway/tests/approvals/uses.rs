@@ -2,7 +2,7 @@
 
 use crate::stage::named;
 use crate::support::hand::Hand;
-use crate::support::{BEGINNING, tenancy};
+use crate::support::{BEGINNING, tenancy, until};
 use crate::{Scene, ask_as, merging, with};
 use futures_util::future::join_all;
 use gateway::signing::Keyring;
@@ -10,6 +10,8 @@ use ledger::{SignatureKind, SigningKey};
 use model::Timestamp;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
+use store::faults::Fault;
+use tokio::join;
 
 #[tokio::test]
 async fn what_people_approved_is_allowed_once() {
@@ -458,6 +460,33 @@ async fn approvals_expire_however_many_there_are() {
         gateway.expire_approvals(gateway.clock.now()).await.unwrap();
     }
     scene.stage.assert_sound().await;
+}
+
+/// The fourth commit is one that waits, and theirs was the third one.
+#[tokio::test]
+async fn a_tenant_whose_many_approvals_have_expired_keeps_those_of_no_other_one_from_it() {
+    let scene = Scene::set().await;
+    let stage = &scene.stage;
+    join_all((0..150).map(|_| scene.asked())).await;
+    stage.clock.advance_millis(1);
+    let other = stage.tenancy("globex").await;
+    let theirs = stage.authorize(&other.token, &tenancy::merging()).await;
+    assert_eq!(theirs.expect(200)["approval"]["status"], "pending");
+    stage.clock.advance_millis(3_600_000);
+    let (gateway, faults) = (&stage.gateway, &stage.faults);
+    faults.plan([Fault::Pass, Fault::Pass, Fault::Pass, Fault::Hold]);
+    let looking = async {
+        until(|| faults.held() == 1).await;
+        let theirs = stage.store.entries(other.id, 1, 100).await.unwrap();
+        let own = scene.entries("approval_expired").await.len();
+        faults.let_go();
+        let theirs = theirs.iter().filter(|entry| entry.kind == "approval_expired");
+        assert_eq!((theirs.count(), own), (1, 64));
+    };
+    let (ended, ()) = join!(gateway.expire_approvals(gateway.clock.now()), looking);
+    ended.unwrap();
+    assert_eq!(scene.entries("approval_expired").await.len(), 150);
+    stage.assert_sound().await;
 }
 
 #[tokio::test]
