@@ -28,6 +28,9 @@ const RESTS_LONGER_UNDER_LOAD: u32 = 31;
 const CLAIM_MAX: Duration = Duration::from_mins(1);
 /// How many blocks of a ledger are worked on before it is the turn of another one: some seconds, rests and all.
 const BLOCKS_IN_TURN: usize = 16;
+/// How long a ledger is worked on before it is the turn of another one, rests and all, where its blocks are large or
+/// many wait for decisions. The block that is being worked on then is the last one.
+const TURN_MAX: Duration = Duration::from_secs(10);
 /// How often every ledger is looked at, all of it, whether it is known to have grown or not: another gateway may have
 /// stopped in the middle.
 const ROUND: Duration = Duration::from_mins(5);
@@ -214,8 +217,8 @@ async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, Sto
     drop(looking);
     // With thousands of ledgers longer rests would add up to more than a round.
     tokio::time::sleep(began.elapsed()).await;
-    let mut done = 0;
-    while done < BLOCKS_IN_TURN
+    let (turn, mut done) = (Instant::now(), 0);
+    while !is_over(done, turn.elapsed())
         && let Some(block) = left.blocks.pop()
     {
         let Some(gateway) = gateway.upgrade() else {
@@ -239,6 +242,11 @@ async fn catch_up(gateway: &Weak<Gateway>, tenant: TenantId) -> Result<bool, Sto
         tracing::warn!(%tenant, "the search index was of another ledger and is made again");
     }
     Ok(left.blocks.is_empty() && !left.are_foreign)
+}
+
+/// Whether a turn is over that has taken so long for so many blocks.
+fn is_over(done: usize, elapsed: Duration) -> bool {
+    done >= BLOCKS_IN_TURN || (done > 0 && elapsed >= TURN_MAX)
 }
 
 /// Rests after it has worked since then. The gateway may end meanwhile.
@@ -463,6 +471,13 @@ mod tests {
             assert_eq!(last, Some(expected));
             indexing.look_at_all_of(expected);
         }
+    }
+
+    #[test]
+    fn a_turn_ends_with_its_time_but_not_before_a_block_is_done() {
+        let short = TURN_MAX.saturating_sub(Duration::from_millis(1));
+        assert!(!is_over(BLOCKS_IN_TURN - 1, short) && is_over(BLOCKS_IN_TURN, short));
+        assert!(!is_over(0, TURN_MAX) && is_over(1, TURN_MAX));
     }
 
     /// From there on, and these.
