@@ -1,12 +1,16 @@
 //! What is done every now and then, whoever asks or not.
 
+use crate::directory::issuers::KeysDue;
 use crate::gateway::Gateway;
 use crate::guarded_clock::GuardedClock;
-use model::Timestamp;
+use model::{TenantId, Timestamp};
+use std::collections::BTreeMap;
 use std::error::Error;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 use store::StoreError;
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
 
 /// How often tokens that lie about are given back.
 const ROUND: Duration = Duration::from_secs(1);
@@ -16,6 +20,9 @@ const FORGET_EVERY: u32 = 60;
 
 /// How often the files with keys of issuers are looked at.
 const READ_ISSUERS_EVERY: Duration = Duration::from_secs(5);
+
+/// In how many tenants issuers are given keys at once: the others read and write meanwhile.
+const GIVEN_AT_ONCE: usize = 64;
 
 /// How many rounds there are between the end of a pass over the counters of quotas and the next one: nothing that goes
 /// is in a hurry.
@@ -37,9 +44,10 @@ pub fn start(gateway: &Arc<Gateway>) {
 }
 
 /// Reads the files with keys of issuers. Nothing else waits for them, and no gateway is held meanwhile: a network mount
-/// may not answer any more.
+/// may not answer any more. Nor does a tenant wait for another one: it may be long before that is given any.
 async fn read_issuer_files(gateway: Weak<Gateway>) {
-    let mut rest = ROUND;
+    let (mut rest, places) = (ROUND, Arc::new(Semaphore::new(GIVEN_AT_ONCE)));
+    let mut giving: BTreeMap<TenantId, JoinHandle<()>> = BTreeMap::new();
     loop {
         tokio::time::sleep(rest).await;
         rest = READ_ISSUERS_EVERY;
@@ -52,9 +60,23 @@ async fn read_issuer_files(gateway: Weak<Gateway>) {
         let Some(files) = files else { continue };
         let read = files.read().await;
         let Some(gateway) = gateway.upgrade() else { return };
-        // What could not be given is told where it was tried, and tried again.
-        let _ = gateway.give_issuer_keys(read).await;
+        // Before it is looked at what is due: whoever has ended since then was given something that looks due.
+        giving.retain(|_, task| !task.is_finished());
+        for (tenant, due) in gateway.issuer_keys_due(read) {
+            // An older file that came behind a newer one would give back a key that was taken away.
+            giving.entry(tenant).or_insert_with(|| {
+                let (gateway, places) = (Arc::clone(&gateway), Arc::clone(&places));
+                tokio::spawn(give_issuer_keys(gateway, places, tenant, due))
+            });
+        }
     }
+}
+
+/// Gives issuers of a tenant their keys, when there is a place.
+async fn give_issuer_keys(gateway: Arc<Gateway>, places: Arc<Semaphore>, tenant: TenantId, due: KeysDue) {
+    let _place = places.acquire().await;
+    // What could not be given is told where it was tried, and tried again.
+    let _ = gateway.give_issuer_keys_of(tenant, due).await;
 }
 
 async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {

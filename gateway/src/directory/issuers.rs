@@ -5,7 +5,7 @@
 
 mod files;
 
-pub use files::{Complaints, Files, ReadFiles, check_folder};
+pub use files::{Complaints, Files, KeysDue, ReadFiles, check_folder};
 
 use super::{change, change_at_once, deleted, facts, page, put, read};
 use crate::changes::Plan;

@@ -8,6 +8,7 @@ use gateway::gateway::Options;
 use serde_json::{Value, json};
 use std::fs;
 use std::path::PathBuf;
+use std::time::{Duration, Instant};
 use store::faults::Fault;
 
 /// A stage with an issuer for agents whose keys are in a file.
@@ -136,6 +137,46 @@ async fn keys_that_cannot_be_given_in_one_tenant_keep_no_other_waiting() {
     assert_eq!(keys(other).await, jwks(&new));
     while stage.gateway.read_issuer_files().await.is_err() {}
     assert_eq!(keys(stage.tenant.to_string()).await, jwks(&new));
+}
+
+/// Because changes of that tenant come without end, say.
+#[tokio::test]
+async fn keys_that_wait_for_what_else_is_changed_in_their_tenant_keep_no_other_one_waiting() {
+    let (old, new, last) = (Signer::ed25519(1), Signer::p256(), Signer::ed25519(2));
+    let kept = Kept::set(&old).await;
+    let stage = &kept.stage;
+    // Tenants are gone through by their age.
+    stage.clock.advance_millis(1);
+    let body = json!({"name": "other"});
+    let other = stage.post("/v1/tenants", &stage.operator, &body).await;
+    let other = other.expect(201)["id"].as_str().unwrap().to_owned();
+    let call = stage.call("POST", "/v1/issuers", &stage.operator);
+    let mut registered = issuer("agents", &jwks(&old));
+    // With the same one, tokens would have to name their tenant.
+    registered["issuer"] = json!("https://id.other.example");
+    let call = call.tenant(&other).json(&registered);
+    call.send().await.expect(201);
+    let folder = kept.folder.path().join(&other);
+    fs::create_dir(&folder).unwrap();
+    let locks = &stage.gateway.change_locks;
+    let changing = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
+    fs::write(kept.file(), jwks(&new).to_string()).unwrap();
+    for keys in [jwks(&new), jwks(&last)] {
+        fs::write(folder.join("agents.json"), keys.to_string()).unwrap();
+        let patience = Instant::now() + Duration::from_mins(1);
+        let given = async || {
+            let call = stage.call("GET", "/v1/issuers/agents", &stage.operator);
+            call.tenant(&other).send().await.expect(200)["jwks"] == keys
+        };
+        while !given().await {
+            assert!(Instant::now() < patience, "the job does not give them");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+    assert!(kept.lets_in(&old).await);
+    drop(changing);
+    kept.stage.gateway.read_issuer_files().await.unwrap();
+    assert!(kept.lets_in(&new).await && !kept.lets_in(&old).await);
 }
 
 /// As long as the tenant's policies are being compiled, say.

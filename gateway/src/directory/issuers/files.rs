@@ -19,7 +19,7 @@ use canon::{Digest, Integers, Limits};
 use engine::EntryKind;
 use model::{Name, Noun, TenantId, Timestamp};
 use serde_json::Value;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -145,6 +145,17 @@ struct Found {
     jwks: Result<Option<(Value, Digest)>, String>,
 }
 
+/// What issuers of a tenant are to be given.
+pub struct KeysDue(Vec<KeysOfFile>);
+
+/// What an issuer is to be given.
+struct KeysOfFile {
+    issuer: Name,
+    file: PathBuf,
+    jwks: Arc<Value>,
+    given: Given,
+}
+
 impl Gateway {
     /// Reads the files of all registered issuers, and gives those the keys whose files have changed since they were
     /// given any. What could not be given is told, keeps no other waiting and is tried again the next time.
@@ -156,6 +167,15 @@ impl Gateway {
             Some(files) => self.give_issuer_keys(files.read().await).await,
             None => Ok(()),
         }
+    }
+
+    /// Gives issuers the keys in what was read of their files, one tenant after the other.
+    async fn give_issuer_keys(&self, read: ReadFiles) -> Result<(), Refusal> {
+        let mut given_all = Ok(());
+        for (tenant, due) in self.issuer_keys_due(read) {
+            given_all = self.give_issuer_keys_of(tenant, due).await.and(given_all);
+        }
+        given_all
     }
 
     /// The files of the issuers that are registered now; none if there is no folder for them.
@@ -173,12 +193,9 @@ impl Gateway {
         Some(Files { folder, registered })
     }
 
-    /// Gives issuers the keys in what was read of their files, as [`read_issuer_files`](Self::read_issuer_files) does.
-    ///
-    /// # Errors
-    /// The last of what could not be given.
-    pub async fn give_issuer_keys(&self, read: ReadFiles) -> Result<(), Refusal> {
-        let mut given_all = Ok(());
+    /// What of what was read of the files was not given yet, of each tenant. What is wrong with the others is told.
+    pub fn issuer_keys_due(&self, read: ReadFiles) -> BTreeMap<TenantId, KeysDue> {
+        let mut due = BTreeMap::new();
         for found in self.found(read) {
             let wrong = self.issuer_files.wrong(&found);
             let wrong = wrong.map(|wrong| Told {
@@ -199,14 +216,33 @@ impl Gateway {
                 if self.issuer_files.was_given(&found.file, given) {
                     continue;
                 }
-                let (tenant, issuer) = (found.tenant, &found.issuer);
-                match self.give_keys(tenant, issuer, &Arc::new(jwks)).await {
-                    Ok(()) => self.issuer_files.note_given(found.file, given),
-                    Err(refusal) => {
-                        let error = refusal.detail();
-                        tracing::warn!(%tenant, %issuer, error, "the keys of `{issuer}` of {tenant} could not be taken from their file, and are tried again soon: {error}");
-                        given_all = Err(refusal);
-                    }
+                let KeysDue(of_tenant) = due.entry(found.tenant).or_insert_with(|| KeysDue(Vec::new()));
+                of_tenant.push(KeysOfFile {
+                    issuer: found.issuer,
+                    file: found.file,
+                    jwks: Arc::new(jwks),
+                    given,
+                });
+            }
+        }
+        due
+    }
+
+    /// Gives issuers of a tenant their keys. Whatever else is changed in the tenant, however long that takes, may come
+    /// before.
+    ///
+    /// # Errors
+    /// The last of what could not be given.
+    pub async fn give_issuer_keys_of(&self, tenant: TenantId, KeysDue(due): KeysDue) -> Result<(), Refusal> {
+        let mut given_all = Ok(());
+        for due in due {
+            let issuer = &due.issuer;
+            match self.give_keys(tenant, issuer, &due.jwks).await {
+                Ok(()) => self.issuer_files.note_given(due.file, due.given),
+                Err(refusal) => {
+                    let error = refusal.detail();
+                    tracing::warn!(%tenant, %issuer, error, "the keys of `{issuer}` of {tenant} could not be taken from their file, and are tried again soon: {error}");
+                    given_all = Err(refusal);
                 }
             }
         }
