@@ -62,6 +62,11 @@ fn post(stage: &Arc<Stage>, path: &str, body: Value) -> JoinHandle<Reply> {
     tokio::spawn(async move { stage.post(&path, &stage.agent.token, &body).await })
 }
 
+fn post_as(stage: &Arc<Stage>, key: &str, path: &str, body: Value) -> JoinHandle<Reply> {
+    let (stage, key, path) = (Arc::clone(stage), key.to_owned(), path.to_owned());
+    tokio::spawn(async move { stage.post(&path, &key, &body).await })
+}
+
 fn get(stage: &Arc<Stage>, path: &str, token: &str) -> JoinHandle<Reply> {
     let (stage, path, token) = (Arc::clone(stage), path.to_owned(), token.to_owned());
     tokio::spawn(async move { stage.get(&path, &token).await })
@@ -454,6 +459,63 @@ async fn what_is_read_before_an_outcome_or_an_extension_waits_in_line() {
     for list in lists {
         list.await.unwrap().expect(200);
     }
+}
+
+/// An approval has all parameters of its ask, and budgets are counted one by one.
+#[tokio::test]
+async fn what_is_read_for_a_trial_a_new_budget_and_the_answer_to_a_vote_waits_in_line() {
+    let stage = Arc::new(Stage::set().await);
+    let key = json!({"name": "ann", "role": "approver", "user": "ann"});
+    let ann = stage.admin("POST", "/v1/keys", &key).await.expect(201);
+    let ann = ann["key"].as_str().unwrap().to_owned();
+    let mut ask = json!({
+        "tool_call": {"tool": "github", "action": "merge_pull_request", "resource": "repo:acme/widgets#42",
+                      "parameters": {"number": 42, "base_branch": "main"}},
+        "context": {"source_trust": "trusted_internal_unsigned"},
+    });
+    let asked = stage.ask(&ask).await.expect(200);
+    let approval = asked["approval"]["id"].as_str().unwrap().to_owned();
+    ask["approval_id"] = json!(approval);
+    ask["agent"] = json!({"id": stage.agent.id});
+    let at_once = stage.store.readers() - READERS_LEFT;
+    stage.faults.hold_lists(true);
+    let list = || get(&stage, "/v1/approvals", &ann);
+    let lists: Vec<_> = (0..at_once).map(|_| list()).collect();
+    until(|| stage.faults.lists_held() == at_once).await;
+    let vote = format!("/v1/approvals/{approval}/approve");
+    let voted = post_as(&stage, &ann, &vote, json!({"reason": "looked at it"}));
+    let (editor, admin) = (role(&stage, "policy_editor").await, role(&stage, "admin").await);
+    let tried = post_as(&stage, &editor, "/v1/policies/try", json!({"asks": [ask]}));
+    let budget = json!({"scope": {}, "unit": "TOKENS", "allocated": 100});
+    let made = post_as(&stage, &admin, "/v1/budgets", budget);
+    // A vote itself waits for nothing.
+    let recorded = async {
+        while stage.count("approval_approved").await == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), recorded)
+        .await
+        .unwrap();
+    tokio::time::sleep(LONG).await;
+    assert!(!voted.is_finished(), "it was answered beside them");
+    assert!(!tried.is_finished(), "it was tried beside them");
+    assert!(!made.is_finished(), "it was made beside them");
+    stage.faults.hold_lists(false);
+    assert_eq!(voted.await.unwrap().expect(200)["id"], approval);
+    let tried = tried.await.unwrap().expect(200);
+    assert_eq!(tried["results"][0]["decision"], "allow");
+    made.await.unwrap().expect(201);
+    for list in lists {
+        list.await.unwrap().expect(200);
+    }
+}
+
+/// A new key of the tenant's with this role.
+async fn role(stage: &Stage, role: &str) -> String {
+    let key = json!({"name": role, "role": role});
+    let key = stage.admin("POST", "/v1/keys", &key).await.expect(201);
+    key["key"].as_str().unwrap().to_owned()
 }
 
 /// Its caller would send it again, and one more core would compile beside the one before.

@@ -4,6 +4,7 @@ use super::Shown;
 use crate::directory::standing::ReasonBody;
 use crate::gateway::Gateway;
 use crate::http::{Code, Holder, Json, Refusal, TenantCaller};
+use crate::reader::{Reader, in_place};
 use crate::sequencer::CommitStatus;
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -63,7 +64,18 @@ impl Gateway {
         if let CommitStatus::Conflict(Conflict::Approval(conflict)) = recorded {
             return Err(refusal(&conflict, text));
         }
-        let approval = self.store.approval(caller.tenant, id).await?;
+        // It waits in line with all who read the store, however long that takes: the vote was recorded.
+        let permit = self
+            .reads
+            .acquire_for_part(Reader::from(caller).fairness_key())
+            .await;
+        // The vote stands, but whoever gave it may not read any more. What this gateway does not know yet is no reason
+        // to answer that with 503.
+        let by = caller.holder.by();
+        by.check(&self.snapshot.load_full(), self.clock.now())?;
+        let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
+        let look = async move { store.approval(tenant, id).await };
+        let approval = in_place(permit, look).await??;
         let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
         Ok(Shown::of(approval, self.clock.now()))
     }

@@ -4,6 +4,7 @@ use super::moving::Answer;
 use crate::gateway::Gateway;
 use crate::http::idempotency::{Repeatable, holder_bytes};
 use crate::http::{Code, Location, Refusal, TenantCaller};
+use crate::reader::{Reader, in_place};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -33,7 +34,7 @@ pub async fn create(
 ) -> Result<(Option<Location>, Answer), Refusal> {
     let terms = request.body.terms()?;
     let budgets_max = gateway.options.budgets_max;
-    let is_full = gateway.store.count_budgets(caller.tenant).await? >= budgets_max;
+    let is_full = gateway.count_in_line(&caller).await? >= budgets_max;
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
     let made = gateway.move_budgets(caller.tenant, repeat.clone(), |snapshot, tenant| {
         let now = gateway.clock.now();
@@ -59,6 +60,19 @@ pub async fn create(
     };
     let location = Location::of_answer("/v1/budgets", &answer);
     Ok((location, Answer(StatusCode::CREATED, answer)))
+}
+
+impl Gateway {
+    /// How many budgets there are that are not closed, counted when there is a place for that among those that read the
+    /// store.
+    async fn count_in_line(&self, caller: &TenantCaller) -> Result<u64, Refusal> {
+        let permit = self.reads.acquire(Reader::from(caller).fairness_key()).await?;
+        // The line may have taken a while: it is looked at what is in force now.
+        caller.check(self)?;
+        let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
+        let count = async move { store.count_budgets(tenant).await };
+        Ok(in_place(permit, count).await??)
+    }
 }
 
 impl Body {

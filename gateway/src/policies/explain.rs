@@ -6,10 +6,11 @@ use crate::gateway::Gateway;
 use crate::http::json::DEPTH_MAX;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use crate::reader::in_place;
 use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, LookedUpFacts, TenantSnapshot, judge};
-use model::{Agent, ReasonCode, Timestamp, Verdict};
+use model::{Agent, Approval, ReasonCode, RunTaint, Timestamp, Usage, Verdict};
 use policy::{Explanation, Obligation};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
@@ -49,6 +50,21 @@ struct Answer {
     /// What the policies say by themselves; absent if the action is not registered or the ask does not fit it.
     #[serde(skip_serializing_if = "Option::is_none")]
     policies: Option<Explanation>,
+}
+
+/// What is tried.
+struct Trying {
+    tenant: Arc<TenantSnapshot>,
+    agent: Arc<Agent>,
+    ask: Ask,
+}
+
+/// What was looked up for it, at this time.
+struct Found {
+    now: Timestamp,
+    approval: Option<Approval>,
+    run: Option<RunTaint>,
+    usage: Arc<Usage>,
 }
 
 /// Tries. Nothing is recorded, and no bucket is taken from.
@@ -102,7 +118,7 @@ fn too_long(fit: usize) -> Refusal {
 impl Gateway {
     /// The answer to one ask, written as JSON. Policies are asked, and told of, where nobody waits for a decision.
     async fn try_one(
-        &self,
+        self: &Arc<Self>,
         tenant: &Arc<TenantSnapshot>,
         ask: &RawValue,
         has_begun: &mut bool,
@@ -116,15 +132,15 @@ impl Gateway {
             let detail = "`agent.id` says whose ask it is: it is needed here";
             Refusal::new(Code::InvalidField, detail)
         })?;
-        let agent = find_agent(&tenant.directory, &agent.to_string())?;
-        let now = self.clock.now();
-        let counted = self.counted(tenant, agent, &ask).await?;
-        let usage = Arc::new(counted.usage(tenant, agent, &ask, now));
-        let run = self.run_of(tenant, &ask).await?;
-        let approval = self.approval_of(tenant.directory.tenant.id, &ask).await?;
-        let (tenant, agent) = (Arc::clone(tenant), Arc::clone(agent));
-        // One for each: whoever has one draft waits for one ask, and not for all of them. What has begun goes on,
-        // however long it waits.
+        let agent = Arc::clone(find_agent(&tenant.directory, &agent.to_string())?);
+        let trying = Arc::new(Trying {
+            tenant: Arc::clone(tenant),
+            agent,
+            ask,
+        });
+        // A permit for each, here and below: whoever has one draft waits for one ask, and not for all of them. What has
+        // begun goes on, however long it waits.
+        let found = self.look_up_in_line(&trying, *has_begun).await?;
         let id = tenant.directory.tenant.id;
         let permit = if *has_begun {
             self.drafts.acquire_for_part(id).await
@@ -133,13 +149,7 @@ impl Gateway {
         };
         *has_begun = true;
         let work = tokio::task::spawn_blocking(move || {
-            let facts = LookedUpFacts {
-                approval: approval.as_ref(),
-                run: run.as_ref(),
-                usage: Some(&usage),
-                ..LookedUpFacts::default()
-            };
-            let answer = Answer::of(&tenant, &agent, &ask, &facts, now);
+            let answer = Answer::of(&trying, &found);
             let answer = answer.map(|answer| {
                 serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON")
             });
@@ -151,24 +161,55 @@ impl Gateway {
             Err(Refusal::broken_off(&error, "trying policies broke off", detail))
         })
     }
+
+    /// Looks up what the ask is judged with, when there is a place for that among those that read the store.
+    async fn look_up_in_line(
+        self: &Arc<Self>,
+        trying: &Arc<Trying>,
+        has_begun: bool,
+    ) -> Result<Found, Refusal> {
+        let id = trying.tenant.directory.tenant.id;
+        let permit = if has_begun {
+            self.reads.acquire_for_part(id).await
+        } else {
+            self.reads.acquire(id).await?
+        };
+        let (gateway, trying) = (Arc::clone(self), Arc::clone(trying));
+        let look = async move { gateway.look_up_for_trial(&trying).await };
+        in_place(permit, look).await?
+    }
+
+    async fn look_up_for_trial(&self, trying: &Trying) -> Result<Found, Refusal> {
+        let Trying { tenant, agent, ask } = trying;
+        let now = self.clock.now();
+        let counted = self.counted(tenant, agent, ask).await?;
+        Ok(Found {
+            now,
+            approval: self.approval_of(tenant.directory.tenant.id, ask).await?,
+            run: self.run_of(tenant, ask).await?,
+            usage: Arc::new(counted.usage(tenant, agent, ask, now)),
+        })
+    }
 }
 
 impl Answer {
-    fn of(
-        tenant: &TenantSnapshot,
-        agent: &Agent,
-        ask: &Ask,
-        facts: &LookedUpFacts<'_>,
-        now: Timestamp,
-    ) -> Result<Self, Refusal> {
-        let judgement = judge::judge(tenant, agent, ask, facts, now)?;
+    fn of(trying: &Trying, found: &Found) -> Result<Self, Refusal> {
+        let Trying { tenant, agent, ask } = trying;
+        let now = found.now;
+        let facts = LookedUpFacts {
+            approval: found.approval.as_ref(),
+            run: found.run.as_ref(),
+            usage: Some(&found.usage),
+            ..LookedUpFacts::default()
+        };
+        let judgement = judge::judge(tenant, agent, ask, &facts, now)?;
         Ok(Self {
             decision: judgement.verdict(),
             reason_code: judgement.reason,
             reason: judgement.explanation,
             matched_policies: judgement.matched,
             obligations: judgement.obligations,
-            policies: judge::explain(tenant, agent, ask, facts, now).and_then(Result::ok),
+            policies: judge::explain(tenant, agent, ask, &facts, now).and_then(Result::ok),
         })
     }
 }
