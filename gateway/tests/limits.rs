@@ -558,6 +558,26 @@ async fn a_shared_bucket_refills_as_it_was_set_from_then_on() {
 }
 
 #[tokio::test]
+async fn a_shared_bucket_that_is_set_anew_keeps_what_was_lent_of_it() {
+    let bucket = |capacity: u32| json!({"capacity": capacity, "refill_per_second": 0});
+    let stage = sharing(&Value::Null, &bucket(4_096)).await;
+    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
+    let left = async || {
+        let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
+        shown["remaining"]["tokens"].as_u64().unwrap()
+    };
+    stage.ask(&reading()).await.expect(200);
+    assert_eq!(left().await, 4_095);
+    for (capacity, kept) in [(5_000, 4_095), (100, 100)] {
+        let body = json!({"bucket": bucket(capacity)});
+        let view = stage.admin("PUT", &quota, &body).await.expect(200);
+        assert_eq!(view["remaining"]["tokens"].as_u64(), Some(kept));
+        stage.ask(&reading()).await.expect(200);
+        assert_eq!(left().await, kept - 1);
+    }
+}
+
+#[tokio::test]
 async fn of_two_empty_shared_buckets_the_one_that_opens_last_is_told_however_late() {
     let stage = sharing(
         &json!({"capacity": 1, "refill_per_second": 0.001}),

@@ -2,9 +2,10 @@
 //! it was lent without asking anybody.
 //!
 //! What all of them admit together is never more than the bucket is refilled with, because a token is in the store or
-//! with one gateway, and what is with a gateway that dies is lost. A bucket fills up in the store also while some of it
+//! with one gateway, and what is with a gateway that ends is lost. A bucket fills up in the store also while some of it
 //! is lent, so a burst can be larger than the bucket by what its gateways have left. Tokens that were lent and lie
-//! unused for `IDLE_MAX` are given back to the store, for the other gateways.
+//! unused for `IDLE_MAX` are given back to the store, for the other gateways. So is what was lent of a bucket that has
+//! another size by now, before more of it is lent.
 
 use super::to_the_end::ToTheEnd;
 use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};
@@ -183,7 +184,12 @@ impl Shared {
             least: missing,
             most: missing.max(share),
         };
-        let (key, asked) = (key(want.tenant, &want.owner), Instant::now());
+        let key = key(want.tenant, &want.owner);
+        if let Some(stock) = self.take_of_other_size(want) {
+            // Nobody knows whether it was given back where this fails, so it is not given back twice.
+            self.store.give_back(&key, stock.tokens).await?;
+        }
+        let asked = Instant::now();
         let lease = self.store.lease(&key, want.size, wanted).await?;
         if lease.granted > 0 {
             self.keep(want, lease.granted);
@@ -198,6 +204,16 @@ impl Shared {
         let mut known = lock(&self.empty);
         known.insert(want.owner.clone(), empty);
         Ok(Some(lease))
+    }
+
+    /// Takes out what was lent of a bucket while it had another size: nobody uses that any more.
+    fn take_of_other_size(&self, want: &Want) -> Option<Stock> {
+        let mut stocks = lock(&self.stocks);
+        let is_other = stocks
+            .get(&want.owner)
+            .is_some_and(|stock| stock.size != want.size);
+        let stock = is_other.then(|| stocks.remove(&want.owner)).flatten();
+        stock.filter(|stock| stock.tokens > 0)
     }
 
     /// What the store has said a moment ago of a bucket that has too few tokens.
@@ -230,10 +246,13 @@ impl Shared {
         Ok(Remaining::of(&level, level.at))
     }
 
-    /// How many tokens a bucket has: in the store, and lent to this gateway. Nothing is written for that.
+    /// How many tokens a bucket has: in the store, and lent to this gateway, whatever size it had then. Nothing is
+    /// written for that.
     async fn left(&self, want: &Want) -> Result<f64, StoreError> {
         let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
-        let here = tokens(&lock(&self.stocks), want);
+        let here = lock(&self.stocks)
+            .get(&want.owner)
+            .map_or(0, |stock| stock.tokens);
         Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
     }
 
