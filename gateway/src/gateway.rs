@@ -163,8 +163,8 @@ pub struct Gateway {
     pub retention: Retention,
     /// The tenants whose people erase something now.
     pub erasures_of: OneEach,
-    /// Held while an erasure is recorded. A commit has one at most, because everybody else in it waits for the bodies
-    /// to go.
+    /// Held while what is to be erased is taken out of the search index and the erasure is recorded. A commit has one
+    /// at most, because everybody else in it waits for the bodies to go.
     pub erasing: tokio::sync::Mutex<()>,
     /// What was found of ledgers that were verified without being asked.
     pub watch: Arc<Watch>,

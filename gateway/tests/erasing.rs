@@ -526,6 +526,14 @@ async fn an_erasure_waits_until_the_one_before_is_recorded_and_nobody_else_does(
     stage.ask(&stage::reading()).await.expect(200);
     assert!(!erasing.is_finished(), "it was recorded beside another one");
     assert_eq!(stage.count("bodies_erased").await, 0);
+    let claim = BlockClaim {
+        token: 7,
+        now: support::BEGINNING,
+        until: support::BEGINNING.plus_millis(60_000),
+        by_force: false,
+    };
+    let claimed = stage.store.claim_block(stage.tenant, 0, &claim).await.unwrap();
+    assert!(claimed, "it held a block of the index before its turn");
     drop(before);
     assert_eq!(erasing.await.unwrap().expect(200)["done"], true);
     assert_eq!(stage.count("bodies_erased").await, 1);

@@ -10,12 +10,13 @@ use crate::sequencer::CommitStatus;
 use canon::Digest;
 use engine::proposal::{ErasedBody, Intent};
 use engine::search::block_of;
-use engine::{Conflict, EntryKind, Proposal};
+use engine::{Conflict, EntryKind, Proposal, Snapshot};
 use model::{AgentId, Approval, ApprovalId, DecisionId, Name, ReservationId, ReservationStatus, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
+use std::sync::Arc;
 use std::time::Duration;
 use store::{BlockClaim, RequestKey, StoreError, StoredEntry};
 
@@ -171,13 +172,12 @@ impl<'g> Taking<'g> {
         if self.bodies.is_empty() {
             return Ok(());
         }
-        // Before anything is taken out of the index for what would be refused.
-        self.by
-            .check(&self.gateway.snapshot.load_full(), self.gateway.clock.now())?;
-        self.gateway.check_has_all(self.tenant)?;
         let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
-        let hold = self.hold(&blocks).await?;
-        let outcome = self.record().await;
+        let mut hold = None;
+        let outcome = self.record(&blocks, &mut hold).await;
+        let Some(hold) = hold else {
+            return outcome;
+        };
         // Also if nobody knows whether it was erased: what is put into the index now is read now. Another erasure may
         // have taken a block over and let it go before this one was recorded, and then it was put again with what is
         // erased only now: it is taken once more.
@@ -264,15 +264,26 @@ impl<'g> Taking<'g> {
         self.gateway.indexing.note_taken(self.tenant, blocks);
     }
 
-    /// Erases what somebody else has not erased meanwhile: only that is left.
-    async fn record(&mut self) -> Result<(), Refusal> {
+    /// Whether it may still be erased, by the directories as they are.
+    fn check(&self) -> Result<Arc<Snapshot>, Refusal> {
+        let snapshot = self.gateway.snapshot.load_full();
+        self.by.check(&snapshot, self.gateway.clock.now())?;
+        self.gateway.check_has_all(self.tenant)?;
+        Ok(snapshot)
+    }
+
+    /// Erases what somebody else has not erased meanwhile: only that is left. Before that it takes the blocks out of
+    /// the search index, and `hold` is the token by which they are held since then.
+    async fn record(&mut self, blocks: &BTreeSet<u64>, hold: &mut Option<i64>) -> Result<(), Refusal> {
         for _ in 0..ATTEMPTS_MAX {
-            // Taken before anything is looked at that may change while others are before this.
+            // Taken before anything is looked at that may change while others are before this, and before the blocks
+            // are held: how long those others take has no bound, and a hold has one.
             let alone = self.gateway.erasing.lock().await;
-            let snapshot = self.gateway.snapshot.load_full();
-            self.by.check(&snapshot, self.gateway.clock.now())?;
+            // Before anything is taken out of the index for what would be refused.
+            self.check()?;
+            *hold = Some(self.hold(blocks).await?);
+            let snapshot = self.check()?;
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
-            self.gateway.check_has_all(self.tenant)?;
             let facts = json!({"chosen_by": self.choice.told(), "seqs": self.ranges()});
             let erasure = Intent::Erasure {
                 entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
