@@ -246,7 +246,7 @@ async fn find_answer(
     )
     .fetch_optional(executor)
     .await
-    .map_err(unavailable)?;
+    .map_err(crate::unread)?;
     let Some(row) = row else {
         return Ok(None);
     };

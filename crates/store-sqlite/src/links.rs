@@ -89,7 +89,7 @@ pub(crate) async fn find(
     )
     .fetch_all(executor)
     .await
-    .map_err(unavailable)?;
+    .map_err(crate::unread)?;
     let found = rows.into_iter().map(|row| {
         let label = RowLabel {
             table: "run_links",

@@ -57,11 +57,12 @@ impl Gateway {
         pass.note_found(overdue.iter().map(|(tenant, _)| *tenant));
         let tenants: BTreeSet<_> = overdue.iter().map(|(tenant, _)| *tenant).collect();
         let ends = self.record_ends(overdue, end, &self.approval_ends.left_out, by);
-        let recorded = ends.await?;
+        let recorded = ends.await;
+        // Also where it failed: some may have been recorded.
         for tenant in tenants {
             self.approval_waiters.notify(tenant);
         }
-        let any = recorded
+        let any = recorded?
             .iter()
             .any(|one| !matches!(one, CommitStatus::Conflict(_)));
         Ok(if any { found } else { 0 })
