@@ -1,17 +1,20 @@
-//! Recording what has ended of several tenants at once: approvals and reservations whose time is over.
+//! Recording what has ended of all tenants: approvals and reservations whose time is over, the oldest first, so many in
+//! a commit, and one commit after the other while there is more.
 //!
-//! What cannot be read of one tenant keeps nothing of another one from ending. When something is over is not known
-//! here.
+//! Nothing of one tenant keeps what is of another one from ending: each has a share before it is the turn of all, and a
+//! tenant of which something cannot be read is left out for a while. When something is over is not known here.
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::locks::lock;
 use crate::sequencer::{CommitStatus, Fault};
-use crate::turns::Turns;
+use crate::turns::{Pass, Turns};
 use engine::{Proposal, TenantSnapshot};
 use model::{TenantId, Timestamp};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
 use std::sync::Mutex;
+use store::StoreError;
 
 /// For how long a tenant is left out, in milliseconds: nothing of it gets better by itself, and each look at it is one
 /// more commit that fails.
@@ -47,18 +50,94 @@ impl LeftOut {
     }
 }
 
+/// A kind of what can end.
+pub(crate) trait Ending {
+    /// What names one among those of its tenant.
+    type Id: Copy + Send;
+    /// What they are called in the log.
+    const NAME: &'static str;
+    /// How many are ended in one commit.
+    const ROUND_MAX: u32;
+    /// How many such commits follow each other while as many should have ended and few wait for decisions.
+    const ROUNDS_MAX: usize;
+    /// How many such commits follow each other while as many should have ended and many wait for decisions.
+    const ROUNDS_MAX_UNDER_LOAD: usize;
+    /// How many of one tenant are ended before it is the turn of all others.
+    const SHARE: usize;
+
+    /// What the gateway knows of them between two passes.
+    fn ends(gateway: &Gateway) -> &Ends;
+
+    /// [`ROUND_MAX`](Self::ROUND_MAX) whose time was over by then, the oldest first, of all tenants but these.
+    fn overdue(
+        gateway: &Gateway,
+        except: &[TenantId],
+        by: Timestamp,
+    ) -> impl Future<Output = Result<Vec<(TenantId, Self::Id)>, StoreError>> + Send;
+
+    /// That one has ended.
+    fn end(tenant: &TenantSnapshot, id: Self::Id) -> Proposal;
+
+    /// Tells those who wait for one of these tenants' that some may have ended.
+    fn notify(_gateway: &Gateway, _tenants: &BTreeSet<TenantId>) {}
+}
+
 impl Gateway {
+    /// Ends each whose time was over by then and is over, with an entry. Several gateways may try; one entry comes of
+    /// it. What does not work now is tried again in the next pass.
+    pub(crate) async fn end_overdue<E: Ending>(&self, by: Timestamp) -> Result<(), Refusal> {
+        // Half of the full commits under load may be for those alone who have not had their share.
+        let mut pass = E::ends(self).turns.begin(E::SHARE, E::ROUNDS_MAX_UNDER_LOAD / 2);
+        for round in 1..=E::ROUNDS_MAX {
+            let is_last = round >= E::ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
+            let found = match self.end_some::<E>(by, &mut pass).await {
+                Err(refusal) if pass.is_for_others() => {
+                    tracing::warn!(
+                        code = refusal.code().as_str(),
+                        what = E::NAME,
+                        "what has ended of tenants with little of it could not be written down first"
+                    );
+                    0
+                }
+                found => found?,
+            };
+            if !pass.end_round(found >= E::ROUND_MAX as usize) || (is_last && found > 0) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// One round. Returns how many should have ended, if any did: what is not known here yet would be found again.
+    async fn end_some<E: Ending>(&self, by: Timestamp, pass: &mut Pass<'_>) -> Result<usize, Refusal> {
+        // What is proposed for them would be turned back, and they would be found first again.
+        let mut except = self.snapshot.behind();
+        except.extend(E::ends(self).left_out.tenants(by));
+        except.extend(pass.begin_round());
+        let overdue = E::overdue(self, &except, by).await?;
+        let found = overdue.len();
+        pass.note_found(overdue.iter().map(|(tenant, _)| *tenant));
+        let tenants: BTreeSet<_> = overdue.iter().map(|(tenant, _)| *tenant).collect();
+        let recorded = self.record_ends::<E>(overdue, by).await;
+        // Also where it failed: some may have been recorded.
+        E::notify(self, &tenants);
+        let is_recorded = |one: &CommitStatus| !matches!(one, CommitStatus::Conflict(_));
+        Ok(if recorded?.iter().any(is_recorded) {
+            found
+        } else {
+            0
+        })
+    }
+
     /// Records that each of these has ended, in one commit. Where something that they depend on cannot be read, what is
     /// of one tenant is recorded by itself, and a tenant of which that fails again is left out for a while. Returns what
     /// became of the others, as far as their tenants are known here.
-    pub(crate) async fn record_ends<Id: Copy>(
+    async fn record_ends<E: Ending>(
         &self,
-        ended: Vec<(TenantId, Id)>,
-        end: fn(&TenantSnapshot, Id) -> Proposal,
-        left_out: &LeftOut,
+        ended: Vec<(TenantId, E::Id)>,
         now: Timestamp,
     ) -> Result<Vec<CommitStatus>, Refusal> {
-        match self.record_known_ends(&ended, end).await {
+        match self.record_known_ends::<E>(&ended).await {
             Err(Fault::Unreadable) => {}
             recorded => return recorded.map_err(Refusal::from),
         }
@@ -68,9 +147,9 @@ impl Gateway {
         }
         let mut recorded = Vec::new();
         for (tenant, ended) in by_tenant {
-            match self.record_known_ends(&ended, end).await {
+            match self.record_known_ends::<E>(&ended).await {
                 Err(Fault::Unreadable) => {
-                    left_out.add(tenant, now);
+                    E::ends(self).left_out.add(tenant, now);
                     tracing::error!(
                         %tenant,
                         "what has ended of {tenant} is not written down for now: something of it cannot be read"
@@ -83,14 +162,13 @@ impl Gateway {
     }
 
     /// Records, in one commit, that those of these have ended whose tenant is known here.
-    async fn record_known_ends<Id: Copy>(
+    async fn record_known_ends<E: Ending>(
         &self,
-        ended: &[(TenantId, Id)],
-        end: fn(&TenantSnapshot, Id) -> Proposal,
+        ended: &[(TenantId, E::Id)],
     ) -> Result<Vec<CommitStatus>, Fault> {
         let proposals = ended.iter().filter_map(|(tenant, id)| {
             let snapshot = self.tenant(*tenant).ok()?;
-            Some(end(&snapshot, *id))
+            Some(E::end(&snapshot, *id))
         });
         let proposals: Vec<_> = proposals.collect();
         if proposals.is_empty() {

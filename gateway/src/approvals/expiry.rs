@@ -1,76 +1,55 @@
 //! Writing down which approvals have expired. Whether one can be used is looked at when it is used; this is for those who read.
 
+use crate::ending::{Ending, Ends};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
-use crate::sequencer::{APPROVALS_MAX, CommitStatus};
-use crate::turns::Pass;
+use crate::sequencer::APPROVALS_MAX;
 use engine::approvals::{ApprovalChange, Step};
 use engine::proposal::Intent;
 use engine::{Proposal, TenantSnapshot};
-use model::{ApprovalId, Timestamp};
+use model::{ApprovalId, TenantId, Timestamp};
 use std::collections::BTreeSet;
+use store::StoreError;
 
-/// How many commits of [`APPROVALS_MAX`] follow each other while as many have expired and few wait for decisions.
-const ROUNDS_MAX: usize = 300;
-/// How many such commits follow each other while as many have expired and many wait for decisions.
-const ROUNDS_MAX_UNDER_LOAD: usize = 60;
-/// How many of one tenant are written down before it is the turn of all others.
-const SHARE: usize = 2 * APPROVALS_MAX as usize;
-/// How many full commits of a pass are only for tenants that have not had their share.
-const ROUNDS_FOR_OTHERS: usize = ROUNDS_MAX_UNDER_LOAD / 2;
+/// Approvals that nobody has decided in time.
+struct Expired;
 
 impl Gateway {
     /// Writes an entry for each approval whose time was over by then and is over, which takes the parameters off it that
-    /// people were shown. Several gateways may try; one entry comes of it. What does not work now is tried again later.
+    /// people were shown.
     pub async fn expire_approvals(&self, by: Timestamp) -> Result<(), Refusal> {
-        let mut pass = self.approval_ends.turns.begin(SHARE, ROUNDS_FOR_OTHERS);
-        for round in 1..=ROUNDS_MAX {
-            let is_last = round >= ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
-            let found = self.expire_some(by, &mut pass).await;
-            let found = match found {
-                // It may be too much that was to be read past. What ends of all makes that less.
-                Err(refusal) if pass.is_for_others() => {
-                    let code = refusal.code().as_str();
-                    tracing::warn!(
-                        code,
-                        "expired approvals of tenants with few could not be written down first"
-                    );
-                    0
-                }
-                found => found?,
-            };
-            if !pass.end_round(found >= APPROVALS_MAX as usize) || (is_last && found > 0) {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    /// One round. Returns how many had expired, if any was written down: what is not known here yet would be found again.
-    async fn expire_some(&self, by: Timestamp, pass: &mut Pass<'_>) -> Result<usize, Refusal> {
-        // What is proposed for them would be turned back, and they would be found first again.
-        let mut except = self.snapshot.behind();
-        except.extend(self.approval_ends.left_out.tenants(by));
-        except.extend(pass.begin_round());
-        let overdue = self.store.overdue_approvals(&except, by, APPROVALS_MAX).await?;
-        let found = overdue.len();
-        pass.note_found(overdue.iter().map(|(tenant, _)| *tenant));
-        let tenants: BTreeSet<_> = overdue.iter().map(|(tenant, _)| *tenant).collect();
-        let ends = self.record_ends(overdue, end, &self.approval_ends.left_out, by);
-        let recorded = ends.await;
-        // Also where it failed: some may have been recorded.
-        for tenant in tenants {
-            self.approval_waiters.notify(tenant);
-        }
-        let any = recorded?
-            .iter()
-            .any(|one| !matches!(one, CommitStatus::Conflict(_)));
-        Ok(if any { found } else { 0 })
+        self.end_overdue::<Expired>(by).await
     }
 }
 
-/// That an approval has expired.
-fn end(tenant: &TenantSnapshot, id: ApprovalId) -> Proposal {
-    let step = Step::Expire;
-    Proposal::of(tenant, Intent::Approval(ApprovalChange { id, step }))
+impl Ending for Expired {
+    type Id = ApprovalId;
+    const NAME: &'static str = "approvals";
+    const ROUND_MAX: u32 = APPROVALS_MAX;
+    const ROUNDS_MAX: usize = 300;
+    const ROUNDS_MAX_UNDER_LOAD: usize = 60;
+    const SHARE: usize = 2 * APPROVALS_MAX as usize;
+
+    fn ends(gateway: &Gateway) -> &Ends {
+        &gateway.approval_ends
+    }
+
+    async fn overdue(
+        gateway: &Gateway,
+        except: &[TenantId],
+        by: Timestamp,
+    ) -> Result<Vec<(TenantId, ApprovalId)>, StoreError> {
+        gateway.store.overdue_approvals(except, by, Self::ROUND_MAX).await
+    }
+
+    fn end(tenant: &TenantSnapshot, id: ApprovalId) -> Proposal {
+        let step = Step::Expire;
+        Proposal::of(tenant, Intent::Approval(ApprovalChange { id, step }))
+    }
+
+    fn notify(gateway: &Gateway, tenants: &BTreeSet<TenantId>) {
+        for tenant in tenants {
+            gateway.approval_waiters.notify(*tenant);
+        }
+    }
 }
