@@ -91,15 +91,16 @@ impl Gateway {
         for round in 1..=E::ROUNDS_MAX {
             let is_last = round >= E::ROUNDS_MAX_UNDER_LOAD && self.sequencer.is_under_load();
             let found = match self.end_some::<E>(by, &mut pass).await {
-                Err(refusal) if pass.is_for_others() => {
+                Ok(found) => found,
+                Err(refusal) if pass.end_failed_round() => {
                     tracing::warn!(
                         code = refusal.code().as_str(),
                         what = E::NAME,
                         "what has ended of tenants with little of it could not be written down first"
                     );
-                    0
+                    continue;
                 }
-                found => found?,
+                Err(refusal) => return Err(refusal),
             };
             if !pass.end_round(found >= E::ROUND_MAX as usize) || (is_last && found > 0) {
                 break;

@@ -7,23 +7,33 @@ use crate::locks::lock;
 use model::TenantId;
 use std::collections::BTreeMap;
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// What each tenant has had since those who had not had their share last had no more. It outlasts a pass: there may be
-/// more tenants with much of it than one pass gets to.
+/// How many passes leave nobody out after one that could not: to read past all that is left out takes ten seconds then,
+/// in which nothing is written down.
+const PASSES_FOR_ALL: usize = 60;
+
+/// What is known between two passes: there may be more tenants with much of it than one pass gets to.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// Held for a look or a count only.
+    /// What each tenant has had since those who had not had their share last had no more. Held for a look or a count
+    /// only.
     had: Mutex<BTreeMap<TenantId, usize>>,
+    /// How many more passes leave nobody out.
+    passes_for_all: AtomicUsize,
 }
 
 impl Turns {
     /// Begins a pass in which so much is a share, and at most so many rounds leave out those who have had theirs. Each
     /// of those reads past all that is left out, and the other rounds see to it that this comes to an end.
-    pub(crate) const fn begin(&self, share: usize, rounds_for_others: usize) -> Pass<'_> {
+    pub(crate) fn begin(&self, share: usize, rounds_for_others: usize) -> Pass<'_> {
+        let left = self.passes_for_all.load(Ordering::Relaxed);
+        self.passes_for_all
+            .store(left.saturating_sub(1), Ordering::Relaxed);
         Pass {
             turns: self,
             share,
-            rounds_for_others,
+            rounds_for_others: if left == 0 { rounds_for_others } else { 0 },
             is_for_others: false,
         }
     }
@@ -62,8 +72,13 @@ impl Pass<'_> {
         }
     }
 
-    /// Whether this round leaves anybody out.
-    pub(crate) const fn is_for_others(&self) -> bool {
+    /// Ends a round that failed. Returns whether it has left somebody out; then this pass and the next ones leave out
+    /// nobody.
+    pub(crate) fn end_failed_round(&mut self) -> bool {
+        if self.is_for_others {
+            self.turns.passes_for_all.store(PASSES_FOR_ALL, Ordering::Relaxed);
+            self.rounds_for_others = 0;
+        }
         self.is_for_others
     }
 
@@ -137,6 +152,23 @@ mod tests {
         let (turns, mut due) = (Turns::default(), vec![1, 1, 1, 1, 1, 1, 2, 2, 2, 2, 3]);
         assert_eq!(go_through(&turns, &mut due, 2, 2), [1, 1, 2, 2]);
         assert_eq!(go_through(&turns, &mut due, 2, 2), [3, 1, 1]);
+    }
+
+    #[test]
+    fn who_could_not_be_left_out_is_left_out_again_only_after_a_while() {
+        let (turns, mut due) = (Turns::default(), vec![1, 1, 1, 1, 2]);
+        let mut pass = turns.begin(SHARE, 10);
+        assert_eq!(pass.begin_round(), []);
+        assert!(!pass.end_failed_round(), "nobody was left out");
+        pass.note_found([tenant(1); 2].into_iter());
+        assert_eq!(pass.begin_round(), [tenant(1)]);
+        assert!(pass.end_failed_round());
+        assert_eq!(pass.begin_round(), []);
+        assert_eq!(go_through(&turns, &mut due, 1, 10), [1, 1]);
+        for _ in 1..PASSES_FOR_ALL {
+            assert_eq!(turns.begin(SHARE, 10).begin_round(), []);
+        }
+        assert_eq!(go_through(&turns, &mut due, 1, 10), [2]);
     }
 
     #[test]
