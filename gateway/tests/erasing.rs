@@ -50,6 +50,14 @@ impl Scene {
         self.world.authorize(&self.tenancy.token, &ask).await.json()
     }
 
+    /// Has the tenant's bodies erased by themselves once they are a day old.
+    async fn erase_after_a_day(&self) {
+        let path = format!("/v1/tenants/{}", self.tenancy.id);
+        let settings = json!({"settings": {"erase_after_days": 1}});
+        let change = self.world.call("PATCH", &path, &self.world.operator);
+        change.json(&settings).send().await.expect(200);
+    }
+
     async fn erase(&self, what: &Value) -> Value {
         self.world
             .post("/v1/ledger/erase", &self.admin, what)
@@ -357,10 +365,7 @@ async fn what_is_old_goes_on_being_erased_after_a_commit_and_is_told_until_it_is
         answers.await.expect(200);
     }
     scene.world.clock.advance_millis(3 * DAY_MS);
-    let path = format!("/v1/tenants/{}", scene.tenancy.id);
-    let settings = json!({"settings": {"erase_after_days": 1}});
-    let change = scene.world.call("PATCH", &path, &scene.world.operator);
-    change.json(&settings).send().await.expect(200);
+    scene.erase_after_a_day().await;
     let gateway = &scene.world.gateway;
     let is_told = async |seconds: u64| {
         let metrics = scene.world.get("/metrics", "").await.text();
@@ -385,10 +390,7 @@ async fn what_is_erased_by_itself_does_not_wait_behind_the_tenants_own_crowd() {
     let scene = Scene::new().await;
     scene.decide("jane", "call-1").await;
     scene.world.clock.advance_millis(2 * DAY_MS);
-    let path = format!("/v1/tenants/{}", scene.tenancy.id);
-    let settings = json!({"settings": {"erase_after_days": 1}});
-    let change = scene.world.call("PATCH", &path, &scene.world.operator);
-    change.json(&settings).send().await.expect(200);
+    scene.erase_after_a_day().await;
     let gateway = Arc::clone(&scene.world.gateway);
     let first = gateway.readings.acquire_for_part(scene.tenancy.id).await;
     let mut behind = pin!(gateway.readings.acquire_for_part(scene.tenancy.id));
@@ -415,10 +417,7 @@ async fn what_was_erased_by_itself_and_is_there_again_in_another_database_is_era
     let old = scene.decide("jane", "call-1").await;
     let seq = &old["receipt"]["seq"];
     scene.world.clock.advance_millis(2 * DAY_MS);
-    let path = format!("/v1/tenants/{}", scene.tenancy.id);
-    let settings = json!({"settings": {"erase_after_days": 1}});
-    let change = scene.world.call("PATCH", &path, &scene.world.operator);
-    change.json(&settings).send().await.expect(200);
+    scene.erase_after_a_day().await;
     let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
     hand.disarm().await;
     let save = format!("CREATE TABLE saved AS SELECT * FROM audit_events WHERE entry = #{seq} AND ITS");
@@ -444,10 +443,7 @@ async fn a_gateway_that_is_told_to_stop_erases_nothing_more_by_itself() {
     let scene = Scene::new().await;
     scene.decide("jane", "call-1").await;
     scene.world.clock.advance_millis(2 * DAY_MS);
-    let path = format!("/v1/tenants/{}", scene.tenancy.id);
-    let settings = json!({"settings": {"erase_after_days": 1}});
-    let change = scene.world.call("PATCH", &path, &scene.world.operator);
-    change.json(&settings).send().await.expect(200);
+    scene.erase_after_a_day().await;
     let gateway = &scene.world.gateway;
     gateway.approval_waiters.close();
     assert_eq!(gateway.erase_old(gateway.clock.now()).await.erased, 0);

@@ -40,6 +40,25 @@ impl Kept {
         self.stage.gateway.read_issuer_files().await.unwrap();
     }
 
+    /// Another tenant that has an issuer with the keys of this signer, and its folder. It is gone through behind the
+    /// first one.
+    async fn other(&self, signer: &Signer) -> (String, PathBuf) {
+        let stage = &self.stage;
+        // Tenants are gone through by their age.
+        stage.clock.advance_millis(1);
+        let body = json!({"name": "other"});
+        let other = stage.post("/v1/tenants", &stage.operator, &body).await;
+        let other = other.expect(201)["id"].as_str().unwrap().to_owned();
+        let mut registered = issuer("agents", &jwks(signer));
+        // With the same one, tokens would have to name their tenant.
+        registered["issuer"] = json!("https://id.other.example");
+        let call = stage.call("POST", "/v1/issuers", &stage.operator);
+        call.tenant(&other).json(&registered).send().await.expect(201);
+        let folder = self.folder.path().join(&other);
+        fs::create_dir(&folder).unwrap();
+        (other, folder)
+    }
+
     async fn lets_in(&self, signer: &Signer) -> bool {
         let token = token(signer, &json!({"sub": "builder"}));
         self.stage.get("/v1/whoami", &token).await.status == 200
@@ -115,20 +134,11 @@ async fn keys_that_cannot_be_given_in_one_tenant_keep_no_other_waiting() {
     let (old, new) = (Signer::ed25519(1), Signer::p256());
     let kept = Kept::set(&old).await;
     let stage = &kept.stage;
-    // Tenants are gone through by their age.
-    stage.clock.advance_millis(1);
-    let body = json!({"name": "other"});
-    let other = stage.post("/v1/tenants", &stage.operator, &body).await;
-    let other = other.expect(201)["id"].as_str().unwrap().to_owned();
-    let body = issuer("agents", &jwks(&old));
-    let call = stage.call("POST", "/v1/issuers", &stage.operator);
-    call.tenant(&other).json(&body).send().await.expect(201);
+    let (other, folder) = kept.other(&old).await;
     let keys = |tenant: String| async move {
         let call = stage.call("GET", "/v1/issuers/agents", &stage.operator);
         call.tenant(tenant).send().await.expect(200)["jwks"].clone()
     };
-    let folder = kept.folder.path().join(&other);
-    fs::create_dir(&folder).unwrap();
     // The job may read them as they come: the first one takes the fault, whoever gives its keys.
     stage.faults.plan([Fault::Lose]);
     fs::write(kept.file(), jwks(&new).to_string()).unwrap();
@@ -145,19 +155,7 @@ async fn keys_that_wait_for_what_else_is_changed_in_their_tenant_keep_no_other_o
     let (old, new, last) = (Signer::ed25519(1), Signer::p256(), Signer::ed25519(2));
     let kept = Kept::set(&old).await;
     let stage = &kept.stage;
-    // Tenants are gone through by their age.
-    stage.clock.advance_millis(1);
-    let body = json!({"name": "other"});
-    let other = stage.post("/v1/tenants", &stage.operator, &body).await;
-    let other = other.expect(201)["id"].as_str().unwrap().to_owned();
-    let call = stage.call("POST", "/v1/issuers", &stage.operator);
-    let mut registered = issuer("agents", &jwks(&old));
-    // With the same one, tokens would have to name their tenant.
-    registered["issuer"] = json!("https://id.other.example");
-    let call = call.tenant(&other).json(&registered);
-    call.send().await.expect(201);
-    let folder = kept.folder.path().join(&other);
-    fs::create_dir(&folder).unwrap();
+    let (other, folder) = kept.other(&old).await;
     let locks = &stage.gateway.change_locks;
     let changing = locks.lock(stage.tenant, Order::AtOnce).await.unwrap();
     fs::write(kept.file(), jwks(&new).to_string()).unwrap();
