@@ -121,8 +121,8 @@ impl ApprovalChange {
 }
 
 /// The judgement of an ask that names an approval. It is an allow if people have approved exactly this action, at no
-/// more than the cost and the risk that they were shown, from no worse a source and as it was defined then, and if
-/// their votes are enough for what policy asks now.
+/// more than the cost and the risk that they were shown, from no worse a source, as it was defined then and in the name
+/// of the same agents, and if their votes are enough for what policy asks now.
 ///
 /// A denial stays one, and the approval is kept. What policy permits without an approval spends it all the same: it is for
 /// this action once.
@@ -157,7 +157,8 @@ pub(crate) fn with_approval(
         let users = &tenant.directory.users;
         let votes = approval.counted(terms, &agents, |user| users.get(user).map(|user| &user.teams));
         let is_covered = !is_approved_by_a_namesake(approval, &agents, tenant)
-            && is_as_shown(approval, &judgement, tenant, ask);
+            && is_as_shown(approval, &judgement, tenant, ask)
+            && approval.covers_delegators(&delegation::shown_to_people(tenant, agent, ask));
         let Some(votes) = votes.filter(|_| is_covered) else {
             return Ok(judgement);
         };

@@ -106,7 +106,7 @@ pub struct Request {
     /// The team of the agent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub team: Option<Name>,
-    /// The other agents in whose name it asks.
+    /// The other agents in whose name it asks, in the order of their ids.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub delegators: Vec<Delegator>,
 }
@@ -568,6 +568,12 @@ impl Approval {
     /// Whether the definition of the action is the one that it had when people were asked, as far as that is known.
     pub fn covers_definition(&self, now: Option<Digest>) -> bool {
         self.request.definition.is_none_or(|shown| now == Some(shown))
+    }
+
+    /// Whether the agents in whose name it is done, in the order of their ids, are those that people were shown.
+    pub fn covers_delegators(&self, now: &[Delegator]) -> bool {
+        let shown = self.request.delegators.iter().map(|delegator| delegator.id);
+        shown.eq(now.iter().map(|delegator| delegator.id))
     }
 
     /// Whether this agent can use it for this user and this action now.

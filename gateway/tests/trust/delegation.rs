@@ -227,17 +227,46 @@ async fn a_policy_keeps_from_voting_who_answers_for_one_in_whose_name_it_is_aske
 #[tokio::test]
 async fn a_vote_does_not_count_in_the_name_of_one_whom_the_voter_answers_for() {
     let (stage, planner) = company(PLANNED).await;
-    make_risky(&stage, &planner, &json!({"owner": "ada"})).await;
+    make_risky(&stage, &planner, &json!({})).await;
     make_risky(&stage, &stage.agent, &json!({})).await;
-    let asked = stage.ask(&changing()).await.expect(200);
-    let shown = approve(&stage, "ada", &asked).await.expect(200);
-    assert_eq!(shown.get("delegators"), None);
-    let later = with(changing(), &act(&["planner"]));
-    let anew = stage.ask(&retry(&later, &asked)).await.expect(200);
+    let ask = with(changing(), &act(&["planner"]));
+    let asked = stage.ask(&ask).await.expect(200);
+    approve(&stage, "ada", &asked).await.expect(200);
+    let owned = |owner: &str| json!({"owner": owner});
+    make_risky(&stage, &planner, &owned("ada")).await;
+    asks_people_anew(&stage, &ask, &asked).await;
+    make_risky(&stage, &planner, &owned("bob")).await;
+    let answer = stage.ask(&retry(&ask, &asked)).await.expect(200);
+    assert_eq!(said(&answer), ["allow", "approval_granted"]);
+}
+
+/// People would otherwise have approved for one agent what is recorded as done for another.
+#[tokio::test]
+async fn what_was_approved_in_the_name_of_some_agents_is_done_in_that_of_no_others() {
+    let (stage, planner) = company(PLANNED).await;
+    let scout = stage.hire(json!({"name": "scout", "tools": ["github"]})).await;
+    for agent in [&planner, &scout, &stage.agent] {
+        make_risky(&stage, agent, &json!({})).await;
+    }
+    let chains = [&["planner"][..], &["scout"], &["planner", "scout"]];
+    let in_names = chains.map(|names| with(changing(), &act(names)));
+    let asks: Vec<_> = std::iter::once(changing()).chain(in_names).collect();
+    for (shown, ask) in asks.iter().enumerate() {
+        let asked = stage.ask(ask).await.expect(200);
+        approve(&stage, "bob", &asked).await.expect(200);
+        for other in asks.iter().take(shown).chain(asks.iter().skip(shown + 1)) {
+            asks_people_anew(&stage, other, &asked).await;
+        }
+        let answer = stage.ask(&retry(ask, &asked)).await.expect(200);
+        assert_eq!(said(&answer), ["allow", "approval_granted"]);
+    }
+}
+
+/// Asks with what was approved for another ask, and people are asked again.
+async fn asks_people_anew(stage: &Stage, ask: &Value, asked: &Value) {
+    let anew = stage.ask(&retry(ask, asked)).await.expect(200);
     assert_eq!(said(&anew), ["require_approval", "policy_requires_approval"]);
     assert_ne!(anew["approval"]["id"], asked["approval"]["id"]);
-    let own = stage.ask(&retry(&changing(), &asked)).await.expect(200);
-    assert_eq!(said(&own), ["allow", "approval_granted"]);
 }
 
 #[tokio::test]
