@@ -13,6 +13,7 @@ pub mod page;
 pub mod query;
 pub mod refusal;
 pub mod request_id;
+pub mod room;
 
 pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
 pub use json::{CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson};

@@ -3,95 +3,36 @@
 //! Each has bounds of its own, and whoever has a thousand connections may have a thousand of them. So one that is
 //! waited for takes room for all that it may become, and gives it back when it is there or given up. Nearly all bodies
 //! are there at once, and take none.
-//!
-//! The agents of a tenant may have as much as they leave, and so may its people, as of the places for asks: whoever
-//! sends much and slowly has half of it.
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};
+use super::room::{Room, Taken};
 use crate::fairness_key::FairnessKey;
-use crate::locks::lock;
 use axum::http::{HeaderValue, header};
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard};
 
 /// There is room for so many of the largest bodies: 64 MiB, unless bodies may be longer than a set of policies.
 const LARGEST_MAX: usize = 16;
 
 /// The room. Clones of it are the same room.
 #[derive(Debug, Clone)]
-pub struct Arrivals(Arc<Mutex<Room>>);
-
-#[derive(Debug)]
-struct Room {
-    bytes_max: usize,
-    taken: usize,
-    /// How many bytes those of each key have, and those without a key. Who has none is not here.
-    shares: HashMap<Option<FairnessKey>, usize>,
-}
-
-/// The room of one body. It is given back when it is dropped.
-#[must_use = "room is had as long as it is held"]
-pub struct Taken {
-    arrivals: Arrivals,
-    key: Option<FairnessKey>,
-    bytes: usize,
-}
+pub struct Arrivals(Room);
 
 impl Arrivals {
     /// Room for bodies that have at most so many bytes, and for sets of policies.
     pub fn new(body_bytes_max: usize) -> Self {
         let largest = body_bytes_max.max(SET_BYTES_MAX);
-        Self(Arc::new(Mutex::new(Room {
-            bytes_max: LARGEST_MAX.saturating_mul(largest),
-            taken: 0,
-            shares: HashMap::new(),
-        })))
+        Self(Room::new(LARGEST_MAX.saturating_mul(largest)))
     }
 
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
     pub(super) fn enter(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
-        let mut room = self.lock();
-        if !room.has(key, bytes) {
+        self.0.take(key, bytes).ok_or_else(|| {
             let refusal = Refusal::new(
                 Code::Overloaded,
                 "too many bodies are on their way; try again later",
             );
-            return Err(refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")));
-        }
-        room.taken += bytes;
-        *room.shares.entry(key).or_default() += bytes;
-        Ok(Taken {
-            arrivals: self.clone(),
-            key,
-            bytes,
+            refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
         })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Room> {
-        lock(&self.0)
-    }
-}
-
-impl Room {
-    /// Whether those of this key may have so many bytes more. That leaves at least as many as they then have.
-    fn has(&self, key: Option<FairnessKey>, bytes: usize) -> bool {
-        let share = self.shares.get(&key).copied().unwrap_or_default();
-        let left = self.bytes_max - self.taken;
-        bytes <= left.saturating_sub(share)
-    }
-}
-
-impl Drop for Taken {
-    fn drop(&mut self) {
-        let mut room = self.arrivals.lock();
-        room.taken -= self.bytes;
-        if let Some(share) = room.shares.get_mut(&self.key) {
-            *share -= self.bytes;
-            if *share == 0 {
-                room.shares.remove(&self.key);
-            }
-        }
     }
 }
 
@@ -120,8 +61,7 @@ mod tests {
         let of_none = fill(&arrivals, None, SET_BYTES_MAX);
         assert_eq!(of_none.len(), 2);
         drop((of_a, of_b, of_none));
-        let room = arrivals.lock();
-        assert_eq!((room.taken, room.shares.len()), (0, 0));
+        assert!(arrivals.0.is_empty());
     }
 
     #[test]

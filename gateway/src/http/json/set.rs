@@ -6,8 +6,9 @@
 use super::{Bounds, Format, SET_BYTES_MAX, bytes};
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
-use crate::http::arrivals::{Arrivals, Taken};
+use crate::http::arrivals::Arrivals;
 use crate::http::refusal::{Code, Refusal};
+use crate::http::room::Taken;
 use axum::extract::{FromRequest, Request};
 use axum::http::{HeaderValue, header};
 use canon::{Integers, Limits};

@@ -1,0 +1,89 @@
+//! Room for so many bytes at once, which is shared out.
+//!
+//! The agents of a tenant may have as much as they leave, and so may its people, as of the places for asks: whoever
+//! takes much and slowly has half of it.
+
+use crate::fairness_key::FairnessKey;
+use crate::locks::lock;
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The room. Clones of it are the same room.
+#[derive(Debug, Clone)]
+pub struct Room(Arc<Mutex<Inside>>);
+
+/// How much of it is taken.
+#[derive(Debug)]
+struct Inside {
+    bytes_max: usize,
+    taken: usize,
+    /// How many bytes those of each key have, and those without a key. Who has none is not here.
+    shares: HashMap<Option<FairnessKey>, usize>,
+}
+
+/// What somebody has of a room. It is given back when it is dropped.
+#[must_use = "room is had as long as it is held"]
+pub struct Taken {
+    room: Room,
+    key: Option<FairnessKey>,
+    bytes: usize,
+}
+
+impl Room {
+    /// Room for so many bytes.
+    pub(super) fn new(bytes_max: usize) -> Self {
+        Self(Arc::new(Mutex::new(Inside {
+            bytes_max,
+            taken: 0,
+            shares: HashMap::new(),
+        })))
+    }
+
+    /// Room for so many bytes of these, or of somebody else; `None` if they get none.
+    pub(super) fn take(&self, key: Option<FairnessKey>, bytes: usize) -> Option<Taken> {
+        let mut inside = self.lock();
+        if !inside.has(key, bytes) {
+            return None;
+        }
+        inside.taken += bytes;
+        *inside.shares.entry(key).or_default() += bytes;
+        Some(Taken {
+            room: self.clone(),
+            key,
+            bytes,
+        })
+    }
+
+    /// Whether nobody has anything.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        let inside = self.lock();
+        inside.taken == 0 && inside.shares.is_empty()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inside> {
+        lock(&self.0)
+    }
+}
+
+impl Inside {
+    /// Whether those of this key may have so many bytes more. That leaves at least as many as they then have.
+    fn has(&self, key: Option<FairnessKey>, bytes: usize) -> bool {
+        let share = self.shares.get(&key).copied().unwrap_or_default();
+        let left = self.bytes_max - self.taken;
+        bytes <= left.saturating_sub(share)
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut inside = self.room.lock();
+        inside.taken -= self.bytes;
+        if let Some(share) = inside.shares.get_mut(&self.key) {
+            *share -= self.bytes;
+            if *share == 0 {
+                inside.shares.remove(&self.key);
+            }
+        }
+    }
+}
