@@ -7,7 +7,7 @@
 //! connection is one file all the while, so its place counts for it whatever its caller does.
 
 use axum::serve::Listener;
-use std::io::{self, Read, Write};
+use std::io::{self, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::pin::Pin;
@@ -78,14 +78,46 @@ impl LocalStream {
         Ok(())
     }
 
+    /// Writes up to so many bytes like this.
+    fn poll_write_by(
+        &mut self,
+        context: &mut Context<'_>,
+        length: usize,
+        write: impl Fn(&UnixStream) -> io::Result<usize>,
+    ) -> Poll<io::Result<usize>> {
+        loop {
+            let stream = self.stream()?;
+            let written = if self.is_full {
+                match ready!(Self::poll_write_full(stream, context, &write)) {
+                    Some(written) => written,
+                    None => continue,
+                }
+            } else {
+                write(stream.get_ref())
+            };
+            match written {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.register_for(Interest::READABLE | Interest::WRITABLE, context)?;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                written => {
+                    if self.is_full && matches!(written, Ok(written) if written == length) {
+                        self.register_for(Interest::READABLE, context)?;
+                    }
+                    return Poll::Ready(written);
+                }
+            }
+        }
+    }
+
     /// Writes as soon as there is room. `None` if the room has gone to somebody else.
     fn poll_write_full(
         stream: &AsyncFd<UnixStream>,
         context: &mut Context<'_>,
-        bytes: &[u8],
+        write: impl Fn(&UnixStream) -> io::Result<usize>,
     ) -> Poll<Option<io::Result<usize>>> {
         let mut room = ready!(stream.poll_write_ready(context))?;
-        Poll::Ready(room.try_io(|stream| stream.get_ref().write(bytes)).ok())
+        Poll::Ready(room.try_io(|stream| write(stream.get_ref())).ok())
     }
 }
 
@@ -123,34 +155,24 @@ impl AsyncRead for LocalStream {
 }
 
 impl AsyncWrite for LocalStream {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        let write = |mut stream: &UnixStream| stream.write(bytes);
+        self.get_mut().poll_write_by(context, bytes.len(), write)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
         context: &mut Context<'_>,
-        bytes: &[u8],
+        slices: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        loop {
-            let stream = self.stream()?;
-            let written = if self.is_full {
-                match ready!(Self::poll_write_full(stream, context, bytes)) {
-                    Some(written) => written,
-                    None => continue,
-                }
-            } else {
-                stream.get_ref().write(bytes)
-            };
-            match written {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.register_for(Interest::READABLE | Interest::WRITABLE, context)?;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                written => {
-                    if self.is_full && matches!(written, Ok(written) if written == bytes.len()) {
-                        self.register_for(Interest::READABLE, context)?;
-                    }
-                    return Poll::Ready(written);
-                }
-            }
-        }
+        let length = slices.iter().map(|slice| slice.len()).sum();
+        let write = |mut stream: &UnixStream| stream.write_vectored(slices);
+        self.get_mut().poll_write_by(context, length, write)
+    }
+
+    /// Or hyper would copy long answers into a buffer of its own.
+    fn is_write_vectored(&self) -> bool {
+        true
     }
 
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
@@ -200,6 +222,26 @@ mod tests {
         let mut late = Vec::new();
         one.read_to_end(&mut late).await.unwrap();
         assert_eq!(late, b"late");
+    }
+
+    #[tokio::test]
+    async fn parts_are_written_as_they_are_and_read_in_their_order() {
+        let (mut one, mut other) = pair();
+        assert!(one.is_write_vectored());
+        let writing = tokio::spawn(async move {
+            let bytes = much();
+            let mut rest = &bytes[..];
+            while !rest.is_empty() {
+                let (first, second) = rest.split_at(rest.len() / 2);
+                let parts = [IoSlice::new(first), IoSlice::new(second)];
+                let written = one.write_vectored(&parts).await.unwrap();
+                rest = &rest[written..];
+            }
+        });
+        let mut read = Vec::new();
+        other.read_to_end(&mut read).await.unwrap();
+        assert!(read == much());
+        writing.await.unwrap();
     }
 
     #[tokio::test]
