@@ -13,6 +13,7 @@ use crate::directory::issuers::Complaints;
 use crate::ending::Ends;
 use crate::fair_semaphore::FairSemaphore;
 use crate::follower::Follower;
+use crate::http::answers::Answers;
 use crate::http::arrivals::Arrivals;
 use crate::http::{Code, LongBodies, Nonces, Refusal, SignIns};
 use crate::limits::Limits;
@@ -54,6 +55,8 @@ pub struct Options {
     pub body_time_max: Duration,
     /// The room for all bodies that are on their way. Gateways with clones of these options share it.
     pub arrivals: Arrivals,
+    /// The room for all long answers that nobody has taken yet. Gateways with clones of these options share it.
+    pub answers: Answers,
     /// How many connections may be open at all listeners.
     pub connections_max: usize,
     /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
@@ -90,6 +93,7 @@ impl Default for Options {
             // by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
             arrivals: Arrivals::new(body_bytes_max),
+            answers: Answers::default(),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places,
             // and finds nobody else waiting.
             queue_max: 2_048,

@@ -1,6 +1,7 @@
 //! What every endpoint shares: who is calling, what they sent, how a no is said, and how lists are paged.
 
 pub(crate) mod accept;
+pub mod answers;
 pub mod arrivals;
 pub mod caller;
 pub mod conditions;

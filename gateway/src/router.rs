@@ -5,12 +5,14 @@
 //!
 //! A route that only reads the store waits for a permit first (`reads_store`); a stream has that until its response
 //! begins. A route that waits for people, reads a whole ledger or changes something takes none here. A route with
-//! `takes_no_query` refuses all parameters in the query.
+//! `takes_no_query` refuses all parameters in the query. What a route answers that only reads (`GET`, `only_reads`) can
+//! be refused when it is there, because nobody takes what was answered before.
 
 use crate::directory::{
     agents, grants, import, issuers, keys, quota, rules, runs, standing, teams, tenants, tokens, tools, users,
 };
 use crate::gateway::Gateway;
+use crate::http::answers::{self, Deed};
 use crate::http::caller::{self, Access};
 use crate::http::{Code, Refusal, conditions, query, request_id};
 use crate::{
@@ -66,6 +68,8 @@ pub struct Route {
     /// Whether it looks at conditions by entity tags. What puts, patches or deletes something and does not refuses
     /// them.
     pub takes_conditions: bool,
+    /// What it answers: what it has read, or what it has done.
+    deed: Deed,
     handler: MethodRouter<Arc<Gateway>>,
 }
 
@@ -78,6 +82,14 @@ impl Route {
     /// This route, which waits for a permit of those who read the store.
     fn reads_store(self) -> Self {
         Self { reads: true, ..self }
+    }
+
+    /// This route, which changes nothing though its requests have a body.
+    fn only_reads(self) -> Self {
+        Self {
+            deed: Deed::Read,
+            ..self
+        }
     }
 
     /// This route without parameters in the query.
@@ -117,6 +129,7 @@ where
         reads: false,
         takes_no_query: false,
         takes_conditions: false,
+        deed: if method == "GET" { Deed::Read } else { Deed::Change },
         handler: on(filter, handler),
     }
 }
@@ -133,9 +146,9 @@ pub fn routes() -> Vec<Route> {
 
         route("POST", "/access/v1/evaluation", Access::Agent, authzen::evaluation::evaluate),
         route("POST", "/access/v1/evaluations", Access::Agent, authzen::evaluation::evaluate_all),
-        route("POST", "/access/v1/search/subject", DIRECTORY, authzen::search::subjects),
-        route("POST", "/access/v1/search/resource", SEARCH, authzen::search::resources),
-        route("POST", "/access/v1/search/action", SEARCH, authzen::search::actions),
+        route("POST", "/access/v1/search/subject", DIRECTORY, authzen::search::subjects).only_reads(),
+        route("POST", "/access/v1/search/resource", SEARCH, authzen::search::resources).only_reads(),
+        route("POST", "/access/v1/search/action", SEARCH, authzen::search::actions).only_reads(),
         route("GET", "/.well-known/authzen-configuration", Access::Public, authzen::configuration::show),
 
         route("GET", "/v1/whoami", Access::Anybody, whoami::whoami).takes_no_query(),
@@ -215,10 +228,10 @@ pub fn routes() -> Vec<Route> {
         route("POST", "/v1/policies", POLICIES, policies::create),
         route("PUT", "/v1/policies", POLICIES, policies::replace::replace).takes_conditions(),
         route("GET", "/v1/policies/schema", DIRECTORY, policies::checks::schema).takes_no_query(),
-        route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate),
-        route("POST", "/v1/policies/format", POLICIES, policies::format::format),
-        route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks),
-        route("POST", "/v1/policies/diff", POLICIES, policies::diff::compare),
+        route("POST", "/v1/policies/validate", POLICIES, policies::checks::validate).only_reads(),
+        route("POST", "/v1/policies/format", POLICIES, policies::format::format).only_reads(),
+        route("POST", "/v1/policies/try", POLICIES, policies::explain::try_asks).only_reads(),
+        route("POST", "/v1/policies/diff", POLICIES, policies::diff::compare).only_reads(),
         route("POST", "/v1/policies/replay", POLICIES, policies::replay::replay),
         route("POST", "/v1/policies/reload", Access::Operator, policies::reload::reload),
         route("GET", "/v1/policies/{name}", DIRECTORY, policies::get).takes_no_query(),
@@ -290,6 +303,9 @@ pub fn router(gateway: &Arc<Gateway>) -> Router {
         }
         if !route.takes_conditions && matches!(route.method, "PUT" | "PATCH" | "DELETE") {
             handler = handler.layer(from_fn(conditions::without_any));
+        }
+        if route.access != Access::Public {
+            handler = handler.layer(from_fn_with_state(route.deed, answers::layer));
         }
         let state = (Arc::clone(gateway), route.access);
         let handler = handler.layer(from_fn_with_state(state, caller::layer));

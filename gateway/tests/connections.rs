@@ -13,6 +13,7 @@ use axum::serve::Listener;
 use gateway::admission::Occupancy;
 use gateway::connections;
 use gateway::gateway::Options;
+use gateway::http::answers::Answers;
 use gateway::http::arrivals::Arrivals;
 use gateway::listeners::{Address, ReservedAddress};
 use serde_json::{Value, json};
@@ -23,7 +24,8 @@ use std::time::{Duration, Instant};
 use store::faults::Fault;
 use support::{Reply, until};
 use tokio::io::{
-    AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Join, ReadHalf, SimplexStream, WriteHalf,
+    AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader, DuplexStream, Join,
+    ReadHalf, SimplexStream, WriteHalf,
 };
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::oneshot;
@@ -945,13 +947,13 @@ async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
 type Pipe = Join<ReadHalf<SimplexStream>, WriteHalf<SimplexStream>>;
 
 /// A door through which one caller comes.
-struct OneCaller(Option<Pipe>);
+struct OneCaller<S>(Option<S>);
 
-impl Listener for OneCaller {
-    type Io = Pipe;
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> Listener for OneCaller<S> {
+    type Io = S;
     type Addr = ();
 
-    async fn accept(&mut self) -> (Pipe, ()) {
+    async fn accept(&mut self) -> (S, ()) {
         match self.0.take() {
             Some(pipe) => (pipe, ()),
             None => std::future::pending().await,
@@ -971,7 +973,8 @@ fn pipe(
 ) -> (WriteHalf<SimplexStream>, ReadHalf<SimplexStream>) {
     let (asked, requests) = tokio::io::simplex(requests_max);
     let (answers, answered) = tokio::io::simplex(answers_max);
-    let door = OneCaller(Some(tokio::io::join(asked, answered)));
+    let gateways_end: Pipe = tokio::io::join(asked, answered);
+    let door = OneCaller(Some(gateways_end));
     let stop = std::future::pending();
     tokio::spawn(connections::serve(door, stage.app.clone(), stop));
     (requests, answers)
@@ -1044,6 +1047,95 @@ async fn not_much_is_read_at_once_of_what_is_sent_ahead() {
     sending.await.unwrap();
     // As much as a head may have, in a buffer that may be twice as long, and what is on its way back.
     assert!(most < ON_THE_WAY + 128 * 1024, "{most} bytes are not answered");
+}
+
+/// A caller that asks this and reads no more of the answer than its first line, and that line.
+async fn first_line(stage: &Stage, request: &str) -> (String, BufReader<DuplexStream>) {
+    let (mut caller, gateways_end) = tokio::io::duplex(1024);
+    let door = OneCaller(Some(gateways_end));
+    let stop = std::future::pending();
+    tokio::spawn(connections::serve(door, stage.app.clone(), stop));
+    caller.write_all(request.as_bytes()).await.unwrap();
+    let (mut line, mut caller) = (String::new(), BufReader::new(caller));
+    caller.read_line(&mut line).await.unwrap();
+    (line, caller)
+}
+
+#[tokio::test]
+async fn answers_that_nobody_takes_have_room_together_and_who_takes_or_goes_gives_it_back() {
+    const ASKS: usize = 100;
+    const OK: &str = "HTTP/1.1 200 ";
+    let stage = Stage::set_with(Options {
+        answers: Answers::new(1 << 20),
+        ..Options::default()
+    })
+    .await;
+    let other = stage.tenancy("quiet").await;
+    let asks = |ask: Value| -> Value {
+        let named = |number: usize| named(ask.clone(), &format!("call-{number}"));
+        json!({"asks": (0..ASKS).map(named).collect::<Vec<_>>()})
+    };
+    let batch = async |token: &str, ask: Value| {
+        let reply = stage.post("/v1/authorize/batch", token, &asks(ask)).await;
+        reply.expect(200);
+    };
+    batch(&stage.agent.token, reading()).await;
+    batch(&other.token, support::tenancy::reading()).await;
+    let list = |credential: &str| {
+        format!(
+            "GET /v1/decisions?limit={ASKS} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {credential}\r\n\r\n"
+        )
+    };
+    let own = list(&stage.agent.token);
+    let mut held = Vec::new();
+    let refused = loop {
+        let (line, caller) = first_line(&stage, &own).await;
+        if !line.starts_with(OK) {
+            break line;
+        }
+        held.push(caller);
+        assert!(held.len() < 32, "so many pages have room");
+    };
+    assert!(refused.starts_with("HTTP/1.1 503 "), "{refused}");
+    assert!(held.len() > 1, "one page has half of the room");
+    // Others have theirs, and the agent has answers that are short.
+    let people = format!("{}\r\nCountersign-Tenant: {}", stage.operator, stage.tenant);
+    for credential in [&people, &other.token] {
+        let (line, _) = first_line(&stage, &list(credential)).await;
+        assert!(line.starts_with(OK), "{line}");
+    }
+    stage.ask(&ask(1)).await.expect(200);
+    // Whoever takes its answer makes room for one.
+    let mut taken = held.pop().unwrap();
+    let mut heading = String::new();
+    while !heading.ends_with("\r\n\r\n") {
+        taken.read_line(&mut heading).await.unwrap();
+    }
+    let lines = heading.lines().map(str::to_ascii_lowercase);
+    let mut lengths = lines.filter_map(|line| Some(line.strip_prefix("content-length: ")?.parse().unwrap()));
+    let mut page = vec![0; lengths.next().unwrap()];
+    taken.read_exact(&mut page).await.unwrap();
+    assert!(page.len() > 64 * 1024, "{} bytes are not much", page.len());
+    let patience = Instant::now() + Duration::from_mins(1);
+    loop {
+        let (line, caller) = first_line(&stage, &own).await;
+        if line.starts_with(OK) {
+            held.push(caller);
+            break;
+        }
+        assert!(Instant::now() < patience, "what was taken has its room still");
+    }
+    let (line, _) = first_line(&stage, &own).await;
+    assert!(line.starts_with("HTTP/1.1 503 "), "{line}");
+    // And so does whoever goes.
+    drop(held);
+    loop {
+        let (line, _) = first_line(&stage, &own).await;
+        if line.starts_with(OK) {
+            break;
+        }
+        assert!(Instant::now() < patience, "who has gone has room still");
+    }
 }
 
 #[tokio::test]

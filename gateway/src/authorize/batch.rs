@@ -36,6 +36,7 @@ pub async fn authorize_batch(
     request: Request,
 ) -> Result<Answer, Refusal> {
     query::refuse_any(request.uri())?;
+    gateway.options.answers.check_agents_of(caller.tenant)?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
     let answer = |mut accepted: Accepted| async move {
         accepted.refuse_key("name `request_id` in each ask of a batch")?;

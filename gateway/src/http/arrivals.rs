@@ -6,7 +6,7 @@
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};
-use super::room::{Room, Taken};
+use super::room::{Beyond, Room, Taken};
 use crate::fairness_key::FairnessKey;
 use axum::http::{HeaderValue, header};
 
@@ -26,7 +26,7 @@ impl Arrivals {
 
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
     pub(super) fn enter(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
-        self.0.take(key, bytes).ok_or_else(|| {
+        self.0.take(key, bytes, Beyond::Nobody).ok_or_else(|| {
             let refusal = Refusal::new(
                 Code::Overloaded,
                 "too many bodies are on their way; try again later",

@@ -93,7 +93,7 @@ impl<'g> Bounds<'g> {
 }
 
 /// Of whom a request is that was let in, if it is for a tenant.
-fn fairness_key(extensions: &Extensions) -> Option<FairnessKey> {
+pub(super) fn fairness_key(extensions: &Extensions) -> Option<FairnessKey> {
     let agents = extensions.get::<AgentCaller>();
     let agents = agents.map(|caller| FairnessKey::agents_of(caller.tenant));
     let people = || extensions.get::<TenantCaller>();

@@ -99,15 +99,28 @@ impl Reception {
 
     /// The response that the caller gets.
     pub async fn respond(self, gateway: &Gateway, outcome: Result<Response, Refusal>) -> Response {
-        let mut response = outcome.unwrap_or_else(|refusal| {
-            self.id.note(gateway, &refusal);
-            refusal.render(self.id.as_str())
-        });
-        if let Some(name) = self.message {
-            response = messagepack::answer(response, name).await;
-        }
+        let outcome = match outcome {
+            // Only as it leaves is it known how long it is.
+            Ok(response) => gateway.options.answers.let_out(self.worded(response).await).await,
+            Err(refusal) => Err(refusal),
+        };
+        let mut response = match outcome {
+            Ok(response) => response,
+            Err(refusal) => {
+                self.id.note(gateway, &refusal);
+                self.worded(refusal.render(self.id.as_str())).await
+            }
+        };
         response.headers_mut().insert(X_REQUEST_ID, self.id.0);
         response
+    }
+
+    /// A response in the format that the caller wants.
+    async fn worded(&self, response: Response) -> Response {
+        match self.message {
+            Some(name) => messagepack::answer(response, name).await,
+            None => response,
+        }
     }
 }
 

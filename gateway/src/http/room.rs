@@ -29,6 +29,17 @@ pub struct Taken {
     bytes: usize,
 }
 
+/// Who gets what there is no room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beyond {
+    /// Nobody.
+    Nobody,
+    /// Whoever has nothing yet.
+    WhoeverHasNone,
+    /// Everybody. It counts all the same.
+    Everybody,
+}
+
 impl Room {
     /// Room for so many bytes.
     pub(super) fn new(bytes_max: usize) -> Self {
@@ -40,9 +51,9 @@ impl Room {
     }
 
     /// Room for so many bytes of these, or of somebody else; `None` if they get none.
-    pub(super) fn take(&self, key: Option<FairnessKey>, bytes: usize) -> Option<Taken> {
+    pub(super) fn take(&self, key: Option<FairnessKey>, bytes: usize, beyond: Beyond) -> Option<Taken> {
         let mut inside = self.lock();
-        if !inside.has(key, bytes) {
+        if !inside.gives(key, bytes, beyond) {
             return None;
         }
         inside.taken += bytes;
@@ -67,11 +78,17 @@ impl Room {
 }
 
 impl Inside {
-    /// Whether those of this key may have so many bytes more. That leaves at least as many as they then have.
-    fn has(&self, key: Option<FairnessKey>, bytes: usize) -> bool {
+    /// Whether those of this key get so many bytes more. That leaves at least as many as they then have, unless it is
+    /// beyond what there is.
+    fn gives(&self, key: Option<FairnessKey>, bytes: usize, beyond: Beyond) -> bool {
         let share = self.shares.get(&key).copied().unwrap_or_default();
-        let left = self.bytes_max - self.taken;
-        bytes <= left.saturating_sub(share)
+        let left = self.bytes_max.saturating_sub(self.taken);
+        let is_beyond = bytes > left.saturating_sub(share);
+        match beyond {
+            Beyond::Nobody => !is_beyond,
+            Beyond::WhoeverHasNone => !is_beyond || share == 0,
+            Beyond::Everybody => true,
+        }
     }
 }
 

@@ -170,7 +170,7 @@ impl AsyncWrite for LocalStream {
         self.get_mut().poll_write_by(context, length, write)
     }
 
-    /// Or hyper would copy long answers into a buffer of its own.
+    /// Or hyper would copy long answers into a buffer of its own, where they have no room of all answers any more.
     fn is_write_vectored(&self) -> bool {
         true
     }

@@ -1,0 +1,194 @@
+//! Answers that are on their way: how many bytes of them the gateway keeps, of all together.
+//!
+//! A page has some 4 MiB, and whoever has a thousand connections may ask for a page on each and take none. So a long
+//! answer takes room until the last of its bytes has left or its caller has gone, and whoever reads and finds no room
+//! is refused. Nearly all answers are short, and take none: a head that does not end has as much on every connection.
+//!
+//! What was done is told in any case, and counts. Batches, whose answers are long, are refused before anything of them
+//! is done where their agents have no room left.
+//!
+//! What is streamed takes none: it is read in parts, and none before the one before it is taken. Nor does what is
+//! answered without a credential, which is short, or part of the program.
+
+use super::json;
+use super::refusal::{Code, Refusal};
+use super::room::{Beyond, Room, Taken};
+use crate::fairness_key::FairnessKey;
+use axum::body::{Body, Bytes, HttpBody};
+use axum::extract::{Request, State};
+use axum::http::{HeaderValue, header};
+use axum::middleware::Next;
+use axum::response::Response;
+use model::TenantId;
+
+/// There is room for so many bytes: sixteen of the longest pages.
+const BYTES_MAX: usize = 16 * store::BYTES_AT_ONCE;
+/// An answer with more bytes is long.
+const SHORT_BYTES_MAX: usize = 32 << 10;
+
+/// The room. Clones of it are the same room.
+#[derive(Debug, Clone)]
+pub struct Answers(Room);
+
+/// What is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Deed {
+    /// Something was read, and can be read again.
+    Read,
+    /// Something was done, or refused.
+    Change,
+}
+
+/// Whose answer it is.
+#[derive(Debug, Clone, Copy)]
+struct Recipient {
+    key: Option<FairnessKey>,
+    deed: Deed,
+}
+
+/// The bytes of an answer, and their room.
+struct Kept {
+    bytes: Bytes,
+    /// Given back after the bytes.
+    _room: Taken,
+}
+
+impl AsRef<[u8]> for Kept {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+impl Default for Answers {
+    fn default() -> Self {
+        Self::new(BYTES_MAX)
+    }
+}
+
+impl Answers {
+    /// Room for so many bytes.
+    pub fn new(bytes_max: usize) -> Self {
+        Self(Room::new(bytes_max))
+    }
+
+    /// Refuses if agents of this tenant have answers on their way, and there is no room for a short one more.
+    pub(crate) fn check_agents_of(&self, tenant: TenantId) -> Result<(), Refusal> {
+        let key = Some(FairnessKey::agents_of(tenant));
+        self.take(key, SHORT_BYTES_MAX, Deed::Read).map(drop)
+    }
+
+    /// An answer as it leaves, which has its room if it is long; a refusal if there is none.
+    pub(super) async fn let_out(&self, mut response: Response) -> Result<Response, Refusal> {
+        let Some(Recipient { key, deed }) = response.extensions_mut().remove() else {
+            return Ok(response);
+        };
+        // What is streamed says no length.
+        let length = response.body().size_hint().exact();
+        let length = length.and_then(|length| usize::try_from(length).ok());
+        let Some(length) = length.filter(|length| *length > SHORT_BYTES_MAX) else {
+            return Ok(response);
+        };
+        let room = self.take(key, length, deed)?;
+        let (parts, body) = response.into_parts();
+        // INVARIANT: a body that says its length is in memory already, in one piece, and is not copied.
+        let bytes = axum::body::to_bytes(body, usize::MAX).await.unwrap_or_default();
+        // Hyper lets the body go when it has its bytes, and keeps these until they are written.
+        let kept = Bytes::from_owner(Kept { bytes, _room: room });
+        Ok(Response::from_parts(parts, Body::from(kept)))
+    }
+
+    /// Room for so many bytes of these, or of somebody else. One answer gets it in any case.
+    fn take(&self, key: Option<FairnessKey>, bytes: usize, deed: Deed) -> Result<Taken, Refusal> {
+        let beyond = match deed {
+            Deed::Read => Beyond::WhoeverHasNone,
+            Deed::Change => Beyond::Everybody,
+        };
+        self.0.take(key, bytes, beyond).ok_or_else(|| {
+            let detail = "too many answers are on their way; take those that were asked for, and try again";
+            Refusal::new(Code::Overloaded, detail)
+                .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+        })
+    }
+}
+
+/// Notes on a response whose it is and what it answers, for when it leaves.
+pub async fn layer(State(deed): State<Deed>, request: Request, next: Next) -> Response {
+    let key = json::fairness_key(request.extensions());
+    let mut response = next.run(request).await;
+    response.extensions_mut().insert(Recipient { key, deed });
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::{FutureExt, stream};
+    use std::convert::Infallible;
+
+    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+    const A: FairnessKey = FairnessKey::agents_of(TENANT);
+    /// Who has to stop them.
+    const B: FairnessKey = FairnessKey::people_of(TENANT);
+    const LONG: usize = SHORT_BYTES_MAX + 1;
+
+    /// What becomes of an answer with this body for those of this key.
+    fn answer(answers: &Answers, key: FairnessKey, deed: Deed, body: Body) -> Result<Response, Refusal> {
+        let mut response = Response::new(body);
+        let key = Some(key);
+        response.extensions_mut().insert(Recipient { key, deed });
+        answers.let_out(response).now_or_never().unwrap()
+    }
+
+    fn read(answers: &Answers, key: FairnessKey, bytes: usize) -> Result<Response, Refusal> {
+        answer(answers, key, Deed::Read, Body::from(vec![b' '; bytes]))
+    }
+
+    #[test]
+    fn an_answer_has_its_room_until_nobody_has_its_bytes() {
+        let answers = Answers::new(2 * LONG);
+        let response = read(&answers, A, LONG).unwrap();
+        let bytes = axum::body::to_bytes(response.into_body(), LONG);
+        let bytes = bytes.now_or_never().unwrap().unwrap();
+        assert_eq!(bytes.len(), LONG);
+        let last = bytes.slice(LONG - 1..);
+        drop(bytes);
+        assert_eq!(read(&answers, A, LONG).unwrap_err().code(), Code::Overloaded);
+        drop(last);
+        assert!(answers.0.is_empty());
+        read(&answers, A, LONG).unwrap();
+    }
+
+    #[test]
+    fn whoever_has_no_answer_on_its_way_gets_one_however_long_it_is() {
+        let answers = Answers::new(LONG);
+        let _first = read(&answers, A, 10 * LONG).unwrap();
+        assert!(read(&answers, A, LONG).is_err());
+        let _other = read(&answers, B, 10 * LONG).unwrap();
+        assert!(read(&answers, B, LONG).is_err());
+    }
+
+    #[test]
+    fn a_short_answer_takes_no_room_and_neither_does_one_that_is_streamed() {
+        let answers = Answers::new(0);
+        let _short = read(&answers, A, SHORT_BYTES_MAX).unwrap();
+        let part = Ok::<_, Infallible>(Bytes::from(vec![b' '; LONG]));
+        let streamed = Body::from_stream(stream::iter([part]));
+        let _streamed = answer(&answers, A, Deed::Read, streamed).unwrap();
+        assert!(answers.0.is_empty());
+    }
+
+    #[test]
+    fn what_was_done_is_told_without_room_and_counts() {
+        let answers = Answers::new(2 * LONG);
+        let done = || answer(&answers, A, Deed::Change, Body::from(vec![b' '; LONG])).unwrap();
+        answers.check_agents_of(TENANT).unwrap();
+        let told = [done(), done(), done()];
+        assert!(read(&answers, A, LONG).is_err());
+        let refusal = answers.check_agents_of(TENANT).unwrap_err();
+        assert_eq!(refusal.code(), Code::Overloaded);
+        answers.check_agents_of(TenantId::from_bytes([2; 16])).unwrap();
+        drop(told);
+        answers.check_agents_of(TENANT).unwrap();
+        assert!(answers.0.is_empty());
+    }
+}
