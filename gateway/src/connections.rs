@@ -65,7 +65,7 @@ use wording::{Desk, Words};
 /// clients keep connections that nothing is asked on (ten minutes, of those that are known), so that it is they who
 /// close them. If both do, an ask is lost that was on its way.
 pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_mins(11);
-/// So many asks of a connection are refused in a row before it stands in line with the others.
+/// So many requests of a connection are refused in a row, whatever for, before it stands in line with the others.
 const REFUSED_MAX: u32 = 2;
 /// How much room for the first part of a request a connection keeps, in bytes: that of a usual head, so that a caller
 /// who sends it apart from the body every time costs no new room every time.
@@ -121,7 +121,7 @@ struct Connection<S> {
     head_at: Option<Instant>,
     /// What could not be written yet.
     unsent: Vec<u8>,
-    /// How many asks were refused in a row.
+    /// How many asks were refused in a row, whatever for.
     refused: u32,
     turns: Arc<ReadTurns>,
     /// Until when the rest is waited for of a request that has begun; none where nothing is missing.
@@ -237,7 +237,7 @@ where
         } = asked;
         // In a box, so that a connection that says nothing is small.
         let response = Box::pin(app::ask(self.app.gateway(), *request, Received::Whole(early))).await;
-        let is_refused = response.status() == StatusCode::SERVICE_UNAVAILABLE;
+        let is_refused = is_refused(response.status());
         self.refused = if is_refused { self.refused + 1 } else { 0 };
         let is_last = is_last || self.is_stopping();
         let sent = self.send(response, is_last).await;
@@ -392,6 +392,12 @@ where
         let unsent = std::mem::take(&mut self.unsent);
         self.stream.write_all(&unsent).await
     }
+}
+
+/// Whether whoever gets this status was refused, for want of room or for anything else: an ask that cannot be read, or
+/// for which a bucket is empty, keeps those behind it waiting as well.
+fn is_refused(status: StatusCode) -> bool {
+    status.is_client_error() || status.is_server_error()
 }
 
 /// Keeps what has come of the next request. Where that is nothing, much room is not kept for it either: the connection

@@ -853,19 +853,34 @@ async fn asks_of_a_flood_are_answered_aside_on_connections_of_other_requests_too
 /// On a connection on which something else came before, too: beside it others have turns.
 #[tokio::test]
 async fn who_is_refused_again_and_again_waits_for_its_turn_on_every_connection() {
-    const ASKS: u64 = 100;
     let stage = narrow().await;
     let server = Server::of(&stage).await;
     let flood = flood(&stage).await;
     let mut connection = server.connect().await;
     assert_eq!(connection.exchange(HEALTH).await.text(), "ok\n");
     let text = written(&stage, &ask(1), "");
-    let refused = || counted(&stage, r#"countersign_refusals_total{code="overloaded"}"#);
+    assert_refused_in_turn(&stage, connection, &text, (503, "overloaded")).await;
+    stage.faults.let_go();
+    for ask in flood {
+        ask.await.unwrap();
+    }
+}
+
+/// Asserts that others have turns between asks like this one, of which many are sent ahead and refused so.
+async fn assert_refused_in_turn(
+    stage: &Stage,
+    mut connection: Connection,
+    ask: &str,
+    (status, code): (u16, &'static str),
+) {
+    const ASKS: u64 = 100;
+    let metric = format!("countersign_refusals_total{{code=\"{code}\"}}");
+    let refused = || counted(stage, &metric);
     let before = refused();
-    connection.send(&text.repeat(ASKS.try_into().unwrap())).await;
+    connection.send(&ask.repeat(ASKS.try_into().unwrap())).await;
     let taking = tokio::spawn(async move {
         for _ in 0..ASKS {
-            connection.receive().await.unwrap().problem(503, "overloaded");
+            connection.receive().await.unwrap().problem(status, code);
         }
     });
     let (mut last, mut most) = (before, 0);
@@ -875,11 +890,32 @@ async fn who_is_refused_again_and_again_waits_for_its_turn_on_every_connection()
         most = most.max(now - last);
         last = now;
     }
-    assert!(most <= 4, "{most} asks were refused while nobody else had a turn");
+    assert!(most <= 4, "{most} asks were {code} while nobody else had a turn");
     taking.await.unwrap();
-    stage.faults.let_go();
-    for ask in flood {
-        ask.await.unwrap();
+}
+
+/// It keeps others waiting as much as who finds no place.
+#[tokio::test]
+async fn who_is_refused_for_what_it_asks_or_how_often_waits_for_its_turn_too() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let quota = json!({"bucket": {"capacity": 1, "refill_per_second": 0}});
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    stage.admin("PUT", &path, &quota).await.expect(200);
+    stage.ask(&ask(0)).await.expect(200);
+    let limited = written(&stage, &ask(1), "");
+    let wrong = written(&stage, &Value::Null, "");
+    let nobodys = limited.replace(&stage.agent.token, "nobody");
+    for (text, told) in [
+        (limited, (429, "rate_limited")),
+        (wrong, (400, "invalid_field")),
+        (nobodys, (401, "invalid_token")),
+    ] {
+        let asks_only = server.connect().await;
+        assert_refused_in_turn(&stage, asks_only, &text, told).await;
+        let mut handed_on = server.connect().await;
+        assert_eq!(handed_on.exchange(HEALTH).await.text(), "ok\n");
+        assert_refused_in_turn(&stage, handed_on, &text, told).await;
     }
 }
 

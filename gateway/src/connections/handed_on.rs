@@ -3,14 +3,14 @@
 use super::read_turns::ReadTurns;
 use super::rest::{self, Rest};
 use super::written_first::WrittenFirst;
-use super::{REFUSED_MAX, plain};
+use super::{REFUSED_MAX, is_refused, plain};
 use crate::app::App;
 use crate::http::json;
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -67,7 +67,7 @@ pub(super) async fn serve<S>(
                 stand_in_line(&turns, &mut request).await;
             }
             let response: Response<Body> = app.call(request).await?;
-            if response.status() == StatusCode::SERVICE_UNAVAILABLE {
+            if is_refused(response.status()) {
                 refused.fetch_add(1, Ordering::Relaxed);
             } else {
                 refused.store(0, Ordering::Relaxed);
