@@ -137,14 +137,11 @@ impl Gateway {
         let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask, tokens_taken).await?;
-            let ready = match self.prepare(caller, ask, &looked_up, &mut tokens_taken)? {
+            let step = self.prepare_lending(caller, ask, &looked_up, &mut tokens_taken);
+            let ready = match step.await? {
                 Step::Answer(answer) => return Ok(answer),
                 Step::Unjudged(unjudged) => return self.unjudged(caller, ask, unjudged).await,
-                Step::Fill(short) => {
-                    self.limits.fill(&short).await?;
-                    continue;
-                }
-                Step::LookAgain => continue,
+                Step::Fill(_) | Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
             let after_commit = ready.after_commit;
@@ -197,6 +194,25 @@ impl Gateway {
             CommitStatus::Conflict(Conflict::OutcomeReported | Conflict::Erased(_) | Conflict::Budget(_)) => {
                 Err(changes::unexpected())
             }
+        }
+    }
+
+    /// What comes next for an ask, as [`prepare`](Self::prepare) has it. Tokens of shared buckets that are missing are
+    /// lent, and taken at once: whoever looked things up anew before that would often find that others have taken them.
+    /// Where others were faster all the same it is [`Step::Fill`] again.
+    async fn prepare_lending(
+        &self,
+        caller: &AgentCaller,
+        ask: &Arc<Ask>,
+        looked_up: &LookedUp,
+        tokens_taken: &mut bool,
+    ) -> Result<Step, Refusal> {
+        match self.prepare(caller, ask, looked_up, tokens_taken)? {
+            Step::Fill(short) => {
+                self.limits.fill(&short).await?;
+                self.prepare(caller, ask, looked_up, tokens_taken)
+            }
+            step => Ok(step),
         }
     }
 

@@ -674,6 +674,31 @@ async fn whoever_hangs_up_while_others_ask_for_a_lease_asks_for_none() {
     assert_eq!(stage.faults.leases() - before, 1);
 }
 
+/// So few that one is lent at a time, and each ask of the batch has one lent.
+#[tokio::test]
+async fn a_batch_that_has_its_tokens_lent_one_by_one_is_one_commit_in_the_order_of_its_asks() {
+    let stage = sharing(&Value::Null, &json!({"capacity": 16, "refill_per_second": 0})).await;
+    let (head, before) = (stage.head().await, commits(&stage).await);
+    let asks = [(); 16].map(|()| reading());
+    let batch = json!({"asks": asks});
+    let answers = stage.post("/v1/authorize/batch", &stage.agent.token, &batch);
+    let answers = answers.await.expect(200)["answers"].clone();
+    let seqs = answers.as_array().unwrap().iter();
+    let seqs: Vec<_> = seqs.map(|answer| answer["receipt"]["seq"].as_u64()).collect();
+    let in_order: Vec<_> = (head.seq + 1..=head.seq + 16).map(Some).collect();
+    assert_eq!(seqs, in_order, "{answers}");
+    assert_eq!(commits(&stage).await, before + 1);
+    stage.ask(&reading()).await.problem(429, "rate_limited");
+}
+
+/// How many commits there have been.
+async fn commits(stage: &Stage) -> u64 {
+    let metrics = stage.get("/metrics", "").await.text();
+    let mut lines = metrics.lines();
+    let count = lines.find_map(|line| line.strip_prefix("countersign_commit_seconds_count "));
+    count.unwrap().parse().unwrap()
+}
+
 #[tokio::test]
 async fn whoever_looks_at_shared_buckets_has_nothing_written() {
     let stage = sharing(&Value::Null, &json!({"capacity": 1, "refill_per_second": 0})).await;

@@ -164,7 +164,9 @@ impl Accepted {
                 Ok(ask) => match gateway.look_up(caller, ask, item.tokens_taken).await {
                     Ok(looked_up) => {
                         item.as_of = Some(looked_up.as_of);
-                        gateway.prepare(caller, ask, &looked_up, &mut item.tokens_taken)
+                        let taken = &mut item.tokens_taken;
+                        // In the next round an ask behind this one would have taken what is lent for it.
+                        gateway.prepare_lending(caller, ask, &looked_up, taken).await
                     }
                     Err(refusal) => Err(refusal),
                 },
@@ -180,10 +182,7 @@ impl Accepted {
                 Ok(Step::Record(ready)) => waiting.push((place, *ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
                 // Judged again in the next round, when what is missing is there.
-                Ok(Step::LookAgain) => {}
-                Ok(Step::Fill(short)) => {
-                    item.answer = gateway.limits.fill(&short).await.err().map(Err);
-                }
+                Ok(Step::Fill(_) | Step::LookAgain) => {}
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
             yielder.yield_if_due().await;
