@@ -20,7 +20,7 @@ pub struct Permit {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
-    /// How many asks are answered with it; 0 while its ask was admitted early and nobody has looked at it.
+    /// How many asks are answered or recorded with it; 0 as long as there is none.
     asks: u32,
     is_of_flood: bool,
 }
@@ -54,16 +54,12 @@ impl Admission {
 
     /// A place for an ask of this tenant, if there is one. `commit` is how long commits take now.
     pub fn enter(&self, tenant: TenantId, commit: Duration) -> Option<Permit> {
-        self.permit(tenant, commit, 1)
-    }
-
-    fn permit(&self, tenant: TenantId, commit: Duration, asks: u32) -> Option<Permit> {
         let mut room = lock(&self.room);
         room.enter(tenant, commit).then(|| Permit {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
-            asks,
+            asks: 0,
             is_of_flood: room.is_flooded_by(tenant),
         })
     }
@@ -85,7 +81,7 @@ impl Admission {
         let is_under_pressure = lock(&self.room).is_under_pressure();
         match is_under_pressure.then(tenant).flatten() {
             Some(tenant) => self
-                .permit(tenant, commit, 0)
+                .enter(tenant, commit)
                 .map_or(EarlyAdmission::Refused, EarlyAdmission::Admitted),
             None => EarlyAdmission::Undecided,
         }
@@ -107,25 +103,26 @@ impl Admission {
 }
 
 impl EarlyAdmission {
-    /// The place of an ask that is looked at now, if it has one or finds one. Only an ask that has come this far says
-    /// how long asks take, from when it took its place; one that is refused before says nothing about that.
+    /// The place of an ask that is looked at now, if it has one or finds one.
     pub fn place(self, enter: impl FnOnce() -> Option<Permit>) -> Option<Permit> {
         match self {
             Self::Undecided => enter(),
-            Self::Admitted(mut permit) => {
-                permit.share(1);
-                Some(permit)
-            }
+            Self::Admitted(permit) => Some(permit),
             Self::Refused => None,
         }
     }
 }
 
 impl Permit {
-    /// Says that so many asks are answered with it. Each takes its part of the time: many together are not one that
-    /// takes long, which would be expected of the next ask of anybody.
+    /// Says that so many asks at least are answered with it, or wait to be recorded. Each takes its part of the time:
+    /// many together are not one that takes long, which would be expected of the next ask of anybody.
+    ///
+    /// An ask that is refused at once is none of them. Such a refusal takes next to no time, and many of them would say
+    /// of an overload that there is none.
     pub const fn share(&mut self, asks: u32) {
-        self.asks = if asks == 0 { 1 } else { asks };
+        if asks > self.asks {
+            self.asks = asks;
+        }
     }
 
     /// Whether its tenant floods the gateway.
@@ -137,10 +134,12 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
-        let took = now.duration_since(self.since).checked_div(self.asks);
+        let took = now.duration_since(self.since);
         let mut room = lock(&self.room);
-        match took {
-            Some(took) => room.leave(self.tenant, took, now),
+        match took.checked_div(self.asks) {
+            Some(each) => room.leave(self.tenant, each, now),
+            // What has waited that long hides no overload, whatever came of it.
+            None if took >= room::WINDOW => room.leave(self.tenant, took, now),
             None => room.decline(self.tenant, self.since),
         }
     }
@@ -149,6 +148,12 @@ impl Drop for Permit {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// An ask that is answered as soon as it has its place.
+    fn answer_one(admission: &Admission, tenant: TenantId) {
+        let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
+        permit.share(1);
+    }
 
     #[test]
     fn many_asks_in_one_place_are_not_one_that_takes_long() {
@@ -162,7 +167,7 @@ mod tests {
                 permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
             }
             std::thread::sleep(Duration::from_millis(100));
-            drop(admission.enter(tenant, Duration::ZERO));
+            answer_one(&admission, tenant);
             let usual = admission.usual().unwrap();
             assert_eq!(usual > Duration::from_millis(500), is_long, "{asks}: {usual:?}");
         }
@@ -171,7 +176,7 @@ mod tests {
     #[test]
     fn who_is_refused_at_the_door_says_nothing_about_how_long_asks_take() {
         let (one, other) = (TenantId::from_bytes([1; 16]), TenantId::from_bytes([2; 16]));
-        for is_looked_at in [true, false] {
+        for is_answered in [true, false] {
             let admission = Admission::new(64);
             // As many as one tenant may have, so that others are admitted early.
             let held: Vec<_> = (0..32)
@@ -180,14 +185,49 @@ mod tests {
             for _ in 0..100 {
                 let early = admission.enter_under_pressure(|| Some(other), Duration::ZERO);
                 assert!(matches!(early, EarlyAdmission::Admitted(_)));
-                if is_looked_at {
-                    assert!(early.place(|| None).is_some());
+                if is_answered {
+                    early.place(|| None).unwrap().share(1);
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
-            drop(admission.enter(other, Duration::ZERO));
-            assert_eq!(admission.usual().is_some(), is_looked_at);
+            answer_one(&admission, other);
+            assert_eq!(admission.usual().is_some(), is_answered);
             assert_eq!(admission.occupancy().taken, held.len());
         }
+    }
+
+    #[test]
+    fn who_is_refused_at_once_says_nothing_about_how_long_asks_take() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let admission = Admission::new(256);
+        for _ in 0..32 {
+            let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
+            permit.share(1);
+            // Has been held for a second.
+            permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
+        }
+        for _ in 0..100 {
+            drop(admission.enter(tenant, Duration::ZERO).unwrap());
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        answer_one(&admission, tenant);
+        let usual = admission.usual().unwrap();
+        assert!(usual > Duration::from_millis(500), "{usual:?}");
+        assert_eq!(admission.occupancy().taken, 0);
+    }
+
+    /// As while the store cannot be read and each ask waits for it in vain.
+    #[test]
+    fn who_is_refused_after_a_long_wait_says_that_asks_take_long() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let admission = Admission::new(256);
+        for _ in 0..40 {
+            let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
+            permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
+        }
+        std::thread::sleep(Duration::from_millis(100));
+        answer_one(&admission, tenant);
+        let usual = admission.usual().unwrap();
+        assert!(usual > Duration::from_millis(500), "{usual:?}");
     }
 }

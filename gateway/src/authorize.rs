@@ -19,6 +19,7 @@ pub(crate) use admitted::{Received, X_REQUEST_TIMEOUT_MS};
 use looked_up::LookedUp;
 use unjudged::Unjudged;
 
+use crate::admission::Permit;
 use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::json::Bounds;
@@ -95,7 +96,7 @@ async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request
     let Admitted {
         caller,
         deadline,
-        permit: _permit,
+        mut permit,
     } = admitted;
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;
@@ -104,7 +105,8 @@ async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request
     let mut ask = Ask::parse_named(&text, key.as_ref())?.delegated(&caller.delegation)?;
     check_idempotency_key(&ask, key.as_ref())?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));
-    gateway.authorize(&caller, deadline, &Arc::new(ask)).await
+    let ask = Arc::new(ask);
+    gateway.authorize(&caller, deadline, &ask, &mut permit).await
 }
 
 /// `POST /v1/decide`: says what would be answered to an ask, and what budgets have for it. Nothing is recorded, held or taken.
@@ -115,7 +117,7 @@ pub async fn decide(
 ) -> Result<Answer, Refusal> {
     query::refuse_any(request.uri())?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
-    let answer = |accepted: Accepted| async move {
+    let answer = |mut accepted: Accepted| async move {
         // An `Idempotency-Key` stands for nothing, because nothing is recorded; one that is none is refused all the same.
         let ask = Ask {
             mode: Mode::DryRun,
@@ -127,23 +129,35 @@ pub async fn decide(
 }
 
 impl Gateway {
-    /// Judges an ask, records what was found, and makes the answer of the receipt.
+    /// Judges an ask, records what was found, and makes the answer of the receipt. How long the ask has had its place
+    /// says something unless it is refused before anything is to be recorded.
     async fn authorize(
         &self,
         caller: &AgentCaller,
         deadline: Option<Instant>,
         ask: &Arc<Ask>,
+        permit: &mut Permit,
     ) -> Result<Answer, Refusal> {
         let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
             let looked_up = self.look_up(caller, ask, tokens_taken).await?;
             let step = self.prepare_lending(caller, ask, &looked_up, &mut tokens_taken);
             let ready = match step.await? {
-                Step::Answer(answer) => return Ok(answer),
-                Step::Unjudged(unjudged) => return self.unjudged(caller, ask, unjudged).await,
+                Step::Answer(answer) => {
+                    permit.share(1);
+                    return Ok(answer);
+                }
+                Step::Unjudged(unjudged) => {
+                    let is_misuse = unjudged.is_misuse();
+                    let answer = self.unjudged(caller, ask, unjudged).await;
+                    permit.share(u32::from(is_misuse || answer.is_ok()));
+                    return answer;
+                }
                 Step::Fill(_) | Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
+            // From here on it waits as all do that are recorded, also if it is turned back in the commit.
+            permit.share(1);
             let after_commit = ready.after_commit;
             let terms = Terms {
                 deadline,

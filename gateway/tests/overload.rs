@@ -116,6 +116,36 @@ async fn an_answer_that_would_come_too_late_is_refused_and_not_recorded() {
     stage.assert_sound().await;
 }
 
+/// A refusal takes no time. With many of them an overload would look like none.
+#[tokio::test]
+async fn what_is_refused_at_once_is_not_taken_for_asks_that_take_no_time() {
+    // More than it takes to say something.
+    const REFUSED: usize = 40;
+    let stage = Stage::set().await;
+    let token = &stage.agent.token;
+    let quota = json!({"bucket": {"capacity": 1, "refill_per_second": 0}});
+    let path = format!("/v1/agents/{}/quota", stage.agent.id);
+    stage.admin("PUT", &path, &quota).await.expect(200);
+    stage.ask(&named(changing(), "the-last")).await.expect(200);
+    let (limited, wrong) = (named(changing(), "late"), json!({"tool_call": 7}));
+    for (path, body, status) in [
+        ("/v1/authorize", limited.clone(), 429),
+        ("/v1/authorize", wrong.clone(), 400),
+        ("/v1/authorize/batch", json!({"asks": [limited, wrong]}), 200),
+        ("/v1/decide", wrong, 400),
+        ("/access/v1/evaluation", json!({"subject": 7}), 400),
+    ] {
+        for _ in 0..2 {
+            for _ in 0..REFUSED {
+                stage.post(path, token, &body).await.expect(status);
+            }
+            assert_eq!(stage.gateway.admission.usual(), None, "{path}: {status}");
+            tokio::time::sleep(LONG).await;
+        }
+    }
+    assert_eq!(stage.gateway.admission.occupancy().taken, 0);
+}
+
 #[tokio::test]
 async fn one_slow_commit_does_not_send_everybody_away_for_good() {
     let (stage, first) = busy(Options::default()).await;

@@ -26,7 +26,7 @@ const ASK_TIME_TARGET_BESIDE_GREEDY: Duration = Duration::from_millis(4);
 /// own, and for its own. With fewer places, a slow disk would do less and be no faster.
 const ASK_TIME_TARGET_COMMITS: u32 = 2;
 /// Over which time the average is taken: some commits, on a slow disk too.
-const WINDOW: Duration = Duration::from_millis(100);
+pub(super) const WINDOW: Duration = Duration::from_millis(100);
 /// How many asks in a window say something about how long they take. Fewer are no overload, however slow they are.
 const WINDOW_ASKS_MIN: u32 = 32;
 /// How many asks that find no place in a window are many. Who keeps to its part is refused a few when they come in a burst.
@@ -80,7 +80,7 @@ struct Window {
     others: Answered,
     /// How many found a place.
     let_in: usize,
-    /// The tenants whose last place was given back by an ask that somebody has looked at.
+    /// The tenants whose last place was given back by an ask that was answered.
     gone: HashSet<TenantId>,
     /// How long commits took when they took least. None before anybody has come.
     commit_min: Option<Duration>,
@@ -231,8 +231,8 @@ impl Room {
         }
     }
 
-    /// Gives the place back of an ask that nobody has looked at, as if it had taken none. It ends no window: where
-    /// nothing is answered, one after the other would bring places back.
+    /// Gives the place back of an ask that nobody has looked at, or that was refused at once, as if it had taken none.
+    /// It ends no window: where nothing is answered, one after the other would bring places back.
     pub(super) fn decline(&mut self, tenant: TenantId, since: Instant) {
         self.give_back(tenant);
         if since < self.window.began {
@@ -302,7 +302,7 @@ impl Room {
         self.greedy_limit = moved(greedy_limit, is_taken_away, greedy_limit_min, self.limit_max);
     }
 
-    /// How many tenants had places in a window that has just ended, but for those whose last ask nobody has looked at.
+    /// How many tenants had places in a window that has just ended, but for those whose last ask was not answered.
     fn tenants_of(&self, ended: &Window) -> usize {
         let gone = ended
             .gone

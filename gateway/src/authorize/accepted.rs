@@ -85,22 +85,19 @@ impl Accepted {
         }
     }
 
-    /// The answer to the one ask that this request has, which was read as what its key names.
-    pub(crate) async fn answer(&self, ask: Ask) -> Result<Bytes, Refusal> {
-        let ask = Arc::new(self.own(ask)?);
-        check_idempotency_key(&ask, self.key.as_ref())?;
-        let answer = self.gateway.authorize(&self.caller, self.deadline, &ask);
-        answer.await.map(|answer| answer.0)
-    }
-
-    /// The answer to one of several asks that are put one after the other. Each has a place for as long as it takes, so
-    /// that many of them do not look like one that takes long.
-    pub(crate) async fn answer_next(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
+    /// The answer to the one ask that this request has, which was read as what its key names, or to the next of
+    /// several that are put one after the other. Each has a place for as long as it takes, so that many of them do not
+    /// look like one that takes long.
+    pub(crate) async fn answer(&mut self, ask: Ask) -> Result<Bytes, Refusal> {
         let admission = &self.gateway.admission;
         let another = || admission.enter(self.caller.tenant, self.gateway.sequencer.usual_commit());
         let permit = self.permit.take().or_else(another);
-        let _permit = permit.ok_or_else(Refusal::overloaded)?;
-        self.answer(ask).await
+        let mut permit = permit.ok_or_else(Refusal::overloaded)?;
+        let ask = Arc::new(self.own(ask)?);
+        check_idempotency_key(&ask, self.key.as_ref())?;
+        let (gateway, caller) = (&self.gateway, &self.caller);
+        let answer = gateway.authorize(caller, self.deadline, &ask, &mut permit);
+        answer.await.map(|answer| answer.0)
     }
 
     /// The ask in the name of those whom the token names, and of the trace that the request names, unless it names another.

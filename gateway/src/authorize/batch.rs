@@ -55,14 +55,16 @@ impl Accepted {
         &mut self,
         asks: Vec<Result<Ask, Refusal>>,
     ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
-        if let Some(permit) = &mut self.permit {
-            permit.share(u32::try_from(asks.len()).unwrap_or(u32::MAX));
-        }
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
         let mut fault = Refusal::contended();
         for _ in 0..ATTEMPTS_MAX {
             let waiting = self.prepare_each(&mut items).await;
+            if let Some(permit) = &mut self.permit {
+                // Those that were refused at once say nothing about how long asks take.
+                let asks = items.iter().filter(|item| !item.is_refused_at_once()).count();
+                permit.share(u32::try_from(asks).unwrap_or(u32::MAX));
+            }
             if !waiting.is_empty()
                 && let Err(refusal) = self.record_each(&mut items, waiting).await
             {
@@ -94,6 +96,8 @@ struct Item {
     ask: Result<Arc<Ask>, Refusal>,
     /// Whether the buckets were taken from for it.
     tokens_taken: bool,
+    /// Whether something is recorded about it apart from the others, for which it waits.
+    is_recorded_alone: bool,
     /// As of when that was known by which it was judged; none once it is recorded.
     as_of: Option<AsOf>,
     answer: Option<Result<Bytes, Refusal>>,
@@ -104,9 +108,15 @@ impl Item {
         Self {
             ask: ask.map(Arc::new),
             tokens_taken: false,
+            is_recorded_alone: false,
             as_of: None,
             answer: None,
         }
+    }
+
+    /// Whether it was refused before anything was to be recorded.
+    const fn is_refused_at_once(&self) -> bool {
+        matches!(self.answer, Some(Err(_))) && !self.is_recorded_alone
     }
 
     /// Takes an answer back that is not recorded, if nobody can tell any more whether it still holds.
@@ -174,6 +184,7 @@ impl Accepted {
             };
             match step {
                 Ok(Step::Unjudged(unjudged)) => {
+                    item.is_recorded_alone = unjudged.is_misuse();
                     if let Ok(ask) = &item.ask {
                         let answer = gateway.unjudged(caller, ask, unjudged).await;
                         item.answer = Some(answer.map(|answer| answer.0));

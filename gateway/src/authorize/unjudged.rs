@@ -35,6 +35,11 @@ impl Unjudged {
             refusal: refusal.into(),
         }
     }
+
+    /// Whether it is recorded, because it tries to use what is not its own, unless it was answered before.
+    pub(super) const fn is_misuse(&self) -> bool {
+        self.misuse.is_some()
+    }
 }
 
 impl Gateway {

@@ -69,9 +69,10 @@ pub async fn evaluate(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let accepted = Accepted::new(&gateway, caller, request).await?;
-    let answer = |accepted: Accepted| async move {
+    let answer = |mut accepted: Accepted| async move {
         let tuple: Tuple<'_> = canon::read(accepted.text.as_str())?;
-        one(&accepted, tuple).await
+        let ask = tuple.ask(&accepted.caller.agent, accepted.key.as_ref())?;
+        one(&mut accepted, ask).await
     };
     accepted.where_it_belongs(answer).await
 }
@@ -99,7 +100,8 @@ async fn evaluate_each(
     let defaults: Tuple<'_> = canon::read(accepted.text.as_str())?;
     let evaluations = body.evaluations.unwrap_or_default();
     if evaluations.is_empty() {
-        return one(&accepted, defaults).await;
+        let ask = defaults.ask(&accepted.caller.agent, accepted.key.as_ref())?;
+        return one(&mut accepted, ask).await;
     }
     if evaluations.len() > ASKS_MAX {
         let detail = format!("`/evaluations`: has at most {ASKS_MAX} items");
@@ -149,8 +151,7 @@ fn too_large(bytes_max: usize) -> Refusal {
     Refusal::new(Code::BodyTooLarge, detail)
 }
 
-async fn one(accepted: &Accepted, tuple: Tuple<'_>) -> Result<Answer, Refusal> {
-    let ask = tuple.ask(&accepted.caller.agent, accepted.key.as_ref())?;
+async fn one(accepted: &mut Accepted, ask: Ask) -> Result<Answer, Refusal> {
     let answer = accepted.answer(ask).await?;
     let mut text = Vec::with_capacity(answer.len() + 32);
     Evaluated::answered(&answer).write(&mut text);
@@ -168,7 +169,7 @@ async fn answer_until(
     let (mut answers, mut yielder) = (Vec::new(), Yielder::new());
     for ask in asks {
         let answer = match ask {
-            Ok(ask) => accepted.answer_next(ask).await,
+            Ok(ask) => accepted.answer(ask).await,
             Err(refusal) => Err(refusal),
         };
         let is_last = match &answer {
