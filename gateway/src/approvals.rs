@@ -221,11 +221,7 @@ pub async fn show(
 ) -> Result<Json<Shown>, Refusal> {
     let (reader, waiters, time) = (credential.reader(), &gateway.approval_waiters, wait.time()?);
     let end = Instant::now() + time;
-    let waiter = if time.is_zero() {
-        None
-    } else {
-        waiters.register(reader.tenant)
-    };
+    let waiter = (!time.is_zero()).then(|| waiters.register(reader.fairness_key(), credential.caller_id()));
     // Whoever waits for people keeps nobody from reading.
     let mut permit = gateway.reads.acquire(reader.fairness_key()).await?;
     loop {

@@ -4,12 +4,12 @@
 use crate::fair_semaphore::Permit;
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, Code, Refusal, TenantCaller};
+use crate::http::{AgentCaller, Code, Holder, Refusal, TenantCaller};
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
-use model::{AgentId, DecisionId, TenantId};
+use model::{AgentId, DecisionId, KeyId, Name, TenantId};
 use std::sync::Arc;
 use store::{Store, StoredDecision};
 
@@ -29,6 +29,17 @@ pub enum Credential {
     Agent(AgentCaller),
     /// Somebody's who may read all of the tenant's.
     Holder(TenantCaller),
+}
+
+/// Who somebody is, where it counts how much one caller has at once.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum CallerId {
+    /// An agent, whichever credential it shows.
+    Agent(AgentId),
+    /// The holder of a key.
+    Key(KeyId),
+    /// A person whom a registered issuer has signed in.
+    Person(Name),
 }
 
 impl<S: Sync> FromRequestParts<S> for Reader {
@@ -135,6 +146,17 @@ impl Credential {
         match self {
             Self::Agent(caller) => Reader::from(caller),
             Self::Holder(caller) => Reader::from(caller),
+        }
+    }
+
+    /// Who has shown it.
+    pub fn caller_id(&self) -> CallerId {
+        match self {
+            Self::Agent(caller) => CallerId::Agent(caller.agent.id),
+            Self::Holder(caller) => match &caller.holder {
+                Holder::Key(key) => CallerId::Key(key.id),
+                Holder::Person(person) => CallerId::Person(person.user.name.clone()),
+            },
         }
     }
 

@@ -1,9 +1,12 @@
 //! Who sees approvals, and how agents wait for them.
 
+use crate::stage::Stage;
 use crate::support::tenancy;
 use crate::{Scene, ask_as, key, merging};
 use futures_util::FutureExt as _;
-use gateway::approvals::waiters::Notification;
+use gateway::approvals::waiters::{Notification, Waiter};
+use gateway::fairness_key::FairnessKey;
+use gateway::reader::CallerId;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -153,13 +156,46 @@ async fn an_agent_that_waits_is_told_as_soon_as_people_have_voted() {
     }
 }
 
+/// One more who waits as the agent.
+fn waiter(stage: &Stage) -> Waiter {
+    let agent = CallerId::Agent(stage.agent.id.parse().unwrap());
+    let waiters = &stage.gateway.approval_waiters;
+    waiters.register(FairnessKey::agents_of(stage.tenant), agent)
+}
+
+/// So many as the agent that it finds no place any more.
+fn crowd(stage: &Stage) -> Vec<Waiter> {
+    (0..100).map(|_| waiter(stage)).collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_finds_no_place_waits_all_the_same_and_sees_what_has_changed() {
+    let scene = Scene::set().await;
+    let (stage, id) = (&scene.stage, scene.asked().await);
+    let _crowd = crowd(stage);
+    let (begin, token) = (Instant::now(), &stage.agent.token);
+    let short = format!("/v1/approvals/{id}?wait=1s");
+    assert_eq!(stage.get(&short, token).await.expect(200)["status"], "pending");
+    let waited = begin.elapsed();
+    assert!(
+        waited >= Duration::from_secs(1),
+        "it was answered after {waited:?}"
+    );
+    let long = format!("/v1/approvals/{id}?wait=60s");
+    let (waited, ()) = tokio::join!(stage.get(&long, token), async {
+        scene.vote(&scene.ann, &id, "approve").await.expect(200);
+        stage.gateway.approval_waiters.close();
+    });
+    assert_eq!(waited.expect(200)["status"], "approved");
+}
+
 #[tokio::test]
 async fn whoever_waits_looks_again_when_something_became_of_an_approval_of_the_tenant_and_not_before() {
     let scene = Scene::set().await;
     let stage = &scene.stage;
     let other = stage.tenancy("globex").await;
     let id = scene.asked().await;
-    let waiter = stage.gateway.approval_waiters.register(stage.tenant).unwrap();
+    let waiter = waiter(stage);
     let end = tokio::time::Instant::now() + Duration::from_mins(1);
     let is_woken = |notification: Notification<'_>| notification.until(end).now_or_never().is_some();
 
@@ -209,6 +245,24 @@ async fn whoever_waits_is_refused_when_the_credential_is_deleted_meanwhile() {
         waited.problem(401, "invalid_token");
         assert!(begin.elapsed() < Duration::from_secs(20), "{:?}", begin.elapsed());
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_waits_without_a_place_is_refused_when_the_credential_is_deleted_meanwhile() {
+    let scene = Scene::set().await;
+    let (stage, id) = (&scene.stage, scene.asked().await);
+    let _crowd = crowd(stage);
+    let tokens = format!("/v1/agents/{}/tokens", stage.agent.id);
+    let operate = |method, path: &str| stage.call(method, path, &stage.operator).tenant(stage.tenant);
+    let listed = operate("GET", &tokens).send().await.expect(200);
+    let itself = format!("{tokens}/{}", listed["items"][0]["id"].as_str().unwrap());
+    let path = format!("/v1/approvals/{id}?wait=60s");
+    let (waited, ()) = tokio::join!(stage.get(&path, &stage.agent.token), async {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        operate("DELETE", &itself).send().await.expect(204);
+        stage.gateway.approval_waiters.close();
+    });
+    waited.problem(401, "invalid_token");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
