@@ -324,6 +324,27 @@ async fn a_body_that_does_not_come_is_not_waited_for() {
     }
 }
 
+#[tokio::test]
+async fn a_body_with_policies_has_sixteen_times_as_long_however_long_others_may_be() {
+    for body_bytes_max in [64 << 10, 8 << 20] {
+        let options = Options {
+            body_bytes_max,
+            body_time_max: Duration::from_millis(63),
+            ..Options::default()
+        };
+        let stage = Stage::set_with(options).await;
+        let server = Server::of(&stage).await;
+        let mut connection = server.connect().await;
+        let credential = format!("{}\r\nCountersign-Tenant: {}", stage.operator, stage.tenant);
+        connection
+            .send(&begun("POST /v1/policies/validate", &credential))
+            .await;
+        let late = connection.receive().await.unwrap();
+        let detail = late.problem(408, "request_timeout");
+        assert_eq!(detail, "a body comes within 1 seconds", "{body_bytes_max}");
+    }
+}
+
 /// The head of a request whose body has so many bytes.
 fn announced(request: &str, credential: &str, length: usize) -> String {
     format!(

@@ -18,6 +18,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A body with more bytes is long. Other bodies have no more, and most sets have not.
 const SHORT_BYTES_MAX: usize = 256 << 10;
+/// These bodies have so many times the time of others to come, because by default they may have so many times the bytes.
+/// Others have the same time whatever they may have, and so have these.
+const TIMES_THE_TIME: u32 = 16;
 
 /// The room for long bodies that are not answered yet, and whose turn it is to be read.
 #[derive(Debug)]
@@ -59,10 +62,9 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson
     async fn from_request(request: Request, gateway: &Arc<Gateway>) -> Result<Self, Refusal> {
         let (parts, body) = request.into_parts();
         let mut bounds = Bounds::of(&gateway.options).left(&parts.extensions);
-        let times = SET_BYTES_MAX.div_ceil(bounds.bytes_max.max(1)).max(1);
         bounds.bytes_max = bounds.bytes_max.max(SET_BYTES_MAX);
-        // So many times as long, or they could not be sent over a slow line that others can be sent over.
-        bounds.time_max *= u32::try_from(times).unwrap_or(u32::MAX);
+        // Or they could not be sent over a slow line that others can be sent over.
+        bounds.time_max = bounds.time_max.saturating_mul(TIMES_THE_TIME);
         let (format, limits) = (Format::of(&parts.headers)?, bounds.limits());
         let bytes = bytes(body, &parts.headers, bounds).await?;
         if bytes.len() <= SHORT_BYTES_MAX {
