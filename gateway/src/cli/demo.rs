@@ -1,12 +1,15 @@
 //! The demo that is served: a tenant with an agent and a tool, and a curl that asks for a decision.
 //!
 //! It goes the way every change goes, so all of it is in the ledger. Started again on the same store it only makes a new
-//! token, because the old one was never stored.
+//! token, because the old one was never stored. Tokens of earlier starts go on working for a while: another gateway may
+//! have shown them, or somebody may use one still.
 
 pub mod runaway;
 
 use crate::changes::Plan;
+use crate::directory::tokens;
 use crate::gateway::Gateway;
+use crate::http::{Code, Refusal};
 use crate::listeners::Address;
 use anyhow::{Context, anyhow};
 use canon::Digest;
@@ -21,6 +24,10 @@ use std::sync::Arc;
 
 const TENANT: &str = "demo";
 const AGENT: &str = "demo-agent";
+/// How long a token of the demo works, in milliseconds: a week.
+const TOKEN_MILLIS: i64 = 7 * 24 * 60 * 60 * 1_000;
+/// How many tokens of the demo work at once. An agent may have some times as many, so that admins find room for theirs.
+const TOKENS_MAX: usize = 8;
 /// What the demo registers: reads, a mutation, and one that needs approval.
 const TOOL: &str = r#"{
     "name": "github", "status": "active", "created_at": "1970-01-01T00:00:00.000Z",
@@ -40,8 +47,15 @@ pub async fn set_up(gateway: &Gateway, address: &Address) -> anyhow::Result<Stri
     let key = demo_key(gateway);
     let tenant = ensure_tenant(gateway, &key).await?;
     let agent = ensure_agent(gateway, &key, tenant).await?;
-    let token = make_token(gateway, &key, tenant, agent).await?;
-    Ok(instructions(address, tenant, token.reveal()))
+    make_room(gateway, &key, tenant, agent).await?;
+    match make_token(gateway, &key, tenant, agent).await {
+        Ok(token) => Ok(instructions(address, tenant, token.reveal())),
+        // Somebody has revoked the agent, or given it as many tokens as it may have. That is no reason not to start.
+        Err(refusal) if matches!(refusal.code(), Code::RevokedForGood | Code::Conflict) => {
+            Ok(no_instructions(tenant, refusal.detail()))
+        }
+        Err(refusal) => Err(anyhow!(refusal.detail().to_owned())),
+    }
 }
 
 /// In whose name the demo is made: a key that is never stored and opens nothing.
@@ -144,30 +158,53 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
     }
 }
 
+/// Deletes the oldest tokens of earlier starts where there is no room for one more.
+async fn make_room(gateway: &Gateway, key: &ApiKey, tenant: TenantId, agent: AgentId) -> anyhow::Result<()> {
+    let delete_one = || {
+        change(gateway, key, tenant, |directory, now| {
+            match oldest_of_too_many(directory, agent, now) {
+                Some(token) => tokens::remove(token, true),
+                None => Plan::nothing(false),
+            }
+        })
+    };
+    while delete_one().await? {}
+    Ok(())
+}
+
+/// The oldest token of earlier starts, if as many of them work as may.
+fn oldest_of_too_many(directory: &Directory, agent: AgentId, now: Timestamp) -> Option<&Arc<AgentToken>> {
+    let works = |token: &&Arc<AgentToken>| is_of_a_start(token) && !token.has_expired(now);
+    // Ids are in the order of time, and tokens in that of their ids.
+    let working: Vec<_> = directory.tokens_of(agent).filter(works).collect();
+    working.first().copied().filter(|_| working.len() >= TOKENS_MAX)
+}
+
+/// Whether the demo has made this token. Nobody else says to the millisecond that one ends a week after it was made.
+fn is_of_a_start(token: &AgentToken) -> bool {
+    token.expires_at == Some(token.created_at.plus_millis(TOKEN_MILLIS))
+}
+
+/// Makes a token for the agent, as an admin would: a revoked one gets none, nor does one that has too many.
 async fn make_token(
     gateway: &Gateway,
     key: &ApiKey,
     tenant: TenantId,
     agent: AgentId,
-) -> anyhow::Result<Secret> {
+) -> Result<Secret, Refusal> {
     let secret = Secret::mint(SecretKind::AgentToken, &*gateway.entropy);
     let id = TokenId::new(gateway.clock.now(), &*gateway.entropy);
-    change(gateway, key, tenant, |_, now| {
+    let made = gateway.change_tenant(tenant, key, |directory, now| {
         let token = AgentToken {
             id,
             agent,
             digest: secret.digest(),
             created_at: now,
-            expires_at: None,
+            expires_at: Some(now.plus_millis(TOKEN_MILLIS)),
         };
-        Plan {
-            kind: EntryKind::TokenCreated,
-            facts: json!({"agent": agent, "id": id}),
-            writes: vec![Write::Put(Noun::Token(Arc::new(token)))],
-            answer: (),
-        }
-    })
-    .await?;
+        tokens::mint(directory, token)
+    });
+    made.await?;
     Ok(secret)
 }
 
@@ -181,6 +218,11 @@ async fn change<T>(
         .change_tenant(tenant, key, |directory, now| Ok(plan(directory, now)))
         .await;
     changed.map_err(|refusal| anyhow!(refusal.detail().to_owned()))
+}
+
+/// What is printed where the agent gets no token.
+fn no_instructions(tenant: TenantId, why: &str) -> String {
+    format!("demo tenant: {tenant}\nthere is no token for the demo's agent, `{AGENT}`: {why}\n")
 }
 
 fn instructions(address: &Address, tenant: TenantId, token: &str) -> String {

@@ -61,9 +61,6 @@ pub async fn create(
     let created = change(&gateway, &caller, |directory, now| {
         let agent = find_agent(directory, &agent)?;
         check_future(body.expires_at, now)?;
-        if agent.standing.is_revoked() {
-            return Err(RevokedForGood.into());
-        }
         let token = AgentToken {
             id: TokenId::new(now, &*gateway.entropy),
             agent: agent.id,
@@ -116,18 +113,28 @@ pub async fn delete(
         // Another agent's token is not found here, or the path would say something that is not so.
         let found = found.filter(|token| token.agent == agent);
         let found = found.ok_or_else(|| Refusal::not_found("token", &token))?;
-        Ok(Plan {
-            kind: EntryKind::TokenDeleted,
-            facts: about(agent, &TokenView::from(&**found)),
-            writes: vec![Write::Delete(Noun::Token(Arc::clone(found)))],
-            answer: StatusCode::NO_CONTENT,
-        })
+        Ok(remove(found, StatusCode::NO_CONTENT))
     })
     .await
 }
 
-/// Puts a new token in place and clears away those of the agent that have expired, which nobody else would.
-fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<TokenView>, Refusal> {
+/// Takes a token away.
+pub(crate) fn remove<T>(token: &Arc<AgentToken>, answer: T) -> Plan<T> {
+    Plan {
+        kind: EntryKind::TokenDeleted,
+        facts: about(token.agent, &TokenView::from(&**token)),
+        writes: vec![Write::Delete(Noun::Token(Arc::clone(token)))],
+        answer,
+    }
+}
+
+/// Puts a new token in place and clears away those of the agent that have expired, which nobody else would. An agent
+/// that was revoked gets none.
+pub(crate) fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<TokenView>, Refusal> {
+    let agent = directory.agents.get(&token.agent);
+    if agent.is_some_and(|agent| agent.standing.is_revoked()) {
+        return Err(RevokedForGood.into());
+    }
     let now = token.created_at;
     let (expired, live): (Vec<_>, Vec<_>) = directory
         .tokens_of(token.agent)

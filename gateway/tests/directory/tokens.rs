@@ -1,7 +1,11 @@
 //! `/v1/agents/{id}/tokens`.
 
+use crate::support::{Call, World};
 use crate::{Acme, NOW, text};
+use gateway::cli::demo;
+use gateway::listeners::Address;
 use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 #[tokio::test]
 async fn a_token_is_shown_once_and_listed_without_its_secret() {
@@ -118,6 +122,94 @@ async fn a_revoked_agent_gets_no_tokens() {
     acme.admin("POST", &path, Value::Null)
         .await
         .problem(409, "revoked_for_good");
+}
+
+/// The demo, as it was started last.
+struct Demo {
+    /// What that has printed.
+    out: String,
+    tenant: String,
+    /// The path of the tokens of its agent.
+    tokens: String,
+}
+
+impl Demo {
+    /// Starts it for the first time.
+    async fn start(world: &World) -> Self {
+        let out = print_demo(world).await;
+        let tenant = printed(&out, "demo tenant: ");
+        let token = printed(&out, "demo agent token (shown once): ");
+        let agent = text(&world.get("/v1/whoami", &token).await.expect(200)["agent"]);
+        let tokens = format!("/v1/agents/{agent}/tokens");
+        Self { out, tenant, tokens }
+    }
+
+    /// A request of its admin.
+    fn call<'w>(&self, world: &'w World, method: &str, path: &str) -> Call<'w> {
+        world.call(method, path, &world.operator).tenant(&self.tenant)
+    }
+
+    /// Fails unless another start says why there is no token, and shows no curl.
+    async fn assert_starts_without_token(&self, world: &World, why: &str) {
+        let tenant = &self.tenant;
+        assert_eq!(
+            print_demo(world).await,
+            format!("demo tenant: {tenant}\nthere is no token for the demo's agent, `demo-agent`: {why}\n")
+        );
+    }
+}
+
+/// What a start with `--demo` prints.
+async fn print_demo(world: &World) -> String {
+    let address = Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 8080)));
+    demo::set_up(&world.gateway, &address).await.unwrap()
+}
+
+/// The part of a line after these words.
+fn printed(out: &str, words: &str) -> String {
+    let line = out.lines().find_map(|line| line.strip_prefix(words));
+    line.unwrap_or_else(|| panic!("no `{words}`: {out}")).to_owned()
+}
+
+#[tokio::test]
+async fn the_demo_leaves_room_for_tokens_of_others_however_often_it_is_started() {
+    let world = World::start().await;
+    let mut demo = Demo::start(&world).await;
+    for _ in 0..32 {
+        world.clock.advance_millis(1_000);
+        demo.out = print_demo(&world).await;
+    }
+    let listed = demo.call(&world, "GET", &demo.tokens).send().await.expect(200);
+    let tokens = listed["items"].as_array().unwrap();
+    assert_eq!(tokens.len(), 8);
+    let made = demo.call(&world, "POST", &demo.tokens).send().await;
+    made.expect(201);
+    // The last one works, for a week.
+    let token = printed(&demo.out, "demo agent token (shown once): ");
+    world.clock.advance_millis(7 * 86_400_000 - 1);
+    world.get("/v1/whoami", &token).await.expect(200);
+    world.clock.advance_millis(1);
+    let ended = world.get("/v1/whoami", &token).await;
+    ended.problem(401, "invalid_token");
+}
+
+#[tokio::test]
+async fn the_demo_starts_without_a_token_where_its_agent_can_have_none() {
+    let world = World::start().await;
+    let demo = Demo::start(&world).await;
+    for _ in 1..32 {
+        let made = demo.call(&world, "POST", &demo.tokens).send().await;
+        made.expect(201);
+    }
+    let full = "this agent has 32 tokens that work; delete one of them first";
+    demo.assert_starts_without_token(&world, full).await;
+    let revoke = demo.tokens.replace("/tokens", "/revoke");
+    let call = demo
+        .call(&world, "POST", &revoke)
+        .json(&json!({"reason": "stolen"}));
+    call.send().await.expect(200);
+    let revoked = "it is revoked, and a revocation is for good";
+    demo.assert_starts_without_token(&world, revoked).await;
 }
 
 #[tokio::test]
