@@ -16,6 +16,7 @@ use crate::http::page::{no_cursor, one_more};
 use crate::http::query::{ListQuery, invalid};
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
 use crate::reader::Reader;
+use crate::reservations::may_use;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
@@ -160,12 +161,9 @@ impl Gateway {
         let known = self.tenant(tenant)?;
         // What others spend with a tool that the agent may not use is none of its business: nothing of its own counts
         // against that.
-        let may_use = |tool: &SlashFreeName| {
-            let tool = tool.as_str();
-            known.directory.tools.contains_key(tool) && caller.agent.tools.includes(tool)
-        };
+        let tool = filter.tool.filter(|tool| may_use(&known, &caller.agent, tool));
         let subject = Subject {
-            tool: filter.tool.filter(may_use),
+            tool,
             run_id: filter.run_id,
             ..Subject::of_agent(&caller.agent)
         };

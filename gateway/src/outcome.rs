@@ -4,6 +4,7 @@ use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Created, Json, Refusal};
 use crate::reader::before_change;
+use crate::reservations::may_use;
 use crate::sequencer::{CommitProof, CommitStatus};
 use axum::Extension;
 use axum::extract::{Path, State};
@@ -14,7 +15,9 @@ use engine::budgets::report::{self, OutcomeStatus, Settling};
 use engine::proposal::Intent;
 use engine::{Conflict, Proposal, Salt};
 use model::budget::Subject;
-use model::{Amount, DecisionId, Estimate, Name, ReservationId, SlashFreeName, Timestamp, Unit, Verdict};
+use model::{
+    Amount, DecisionId, Estimate, Name, ReasonCode, ReservationId, SlashFreeName, Timestamp, Unit, Verdict,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -62,6 +65,17 @@ struct Decided {
     reservation: Option<Reserved>,
     parent_run_id: Option<Name>,
     estimate: Option<Estimated>,
+    /// Whether the tool was a trap.
+    #[serde(default)]
+    canary: bool,
+    /// What would have been decided, where that was only observed.
+    would_have: Option<WouldHave>,
+}
+
+/// What an ask that was only observed would have been answered.
+#[derive(Deserialize)]
+struct WouldHave {
+    reason_code: ReasonCode,
 }
 
 /// What the ask said it may cost; the amount is a text there.
@@ -100,9 +114,10 @@ pub async fn report(
         .is_some_and(|executed| executed != decided.action_hash)
         || executed && decision.reason.verdict() != Verdict::Allow;
     let report = outcome.report(&caller, id, mismatch, Salt::new(&*gateway.entropy));
+    let had_tool = decided.shows_grant(decision.reason);
     let settling = outcome.settling(&caller, &decision, decided, &report);
     gateway
-        .record_outcome(&caller, &report, settling)
+        .record_outcome(&caller, &report, settling, had_tool)
         .await
         .map(Created)
 }
@@ -173,6 +188,13 @@ impl Decided {
         })
     }
 
+    /// Whether it shows, with this reason, that the agent had a grant for the tool then. What is decided before that is
+    /// looked at does not.
+    fn shows_grant(&self, reason: ReasonCode) -> bool {
+        let found = self.would_have.as_ref().map_or(reason, |found| found.reason_code);
+        found.shows_grant() && !self.canary
+    }
+
     /// What the ask said that it costs. Whoever carries it out and says nothing else is charged that, whatever the decision was.
     fn estimated(&self) -> Option<Estimate> {
         let estimate = self.estimate.as_ref()?;
@@ -185,25 +207,32 @@ impl Decided {
 }
 
 impl Gateway {
+    /// Records it. `had_tool` says whether the decision shows that the agent had a grant for its tool.
     async fn record_outcome(
         &self,
         caller: &AgentCaller,
         report: &report::Outcome,
-        mut settling: Option<Settling>,
+        settling: Option<Settling>,
+        had_tool: bool,
     ) -> Result<Reported, Refusal> {
         let id = report.decision_id;
         let recording = self.record_current(|snapshot| {
             let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
             let agent = caller.refresh(tenant, self.clock.now())?;
-            // The team that the agent is in now: its budgets are those of this revision.
+            let mut settling = settling.clone();
             if let Some(cost) = settling.as_mut().and_then(|settling| settling.cost.as_mut()) {
+                // The team that the agent is in now: its budgets are those of this revision.
                 cost.subject.team.clone_from(&agent.team);
+                // What a tool has is for those who may use it, and an ask that is denied makes nobody one of them. What
+                // was spent while the tool was granted counts, however late it is told.
+                let tool = cost.subject.tool.take();
+                cost.subject.tool = tool.filter(|tool| had_tool || may_use(tenant, &agent, tool));
             }
             let outcome = Intent::Outcome {
                 entry: report.entry(),
                 decision: id,
                 mismatch: report.mismatch,
-                settling: settling.clone().map(Box::new),
+                settling: settling.map(Box::new),
             };
             Ok(Proposal::of(tenant, outcome))
         });

@@ -142,17 +142,20 @@ fn check_granted_to_delegators(
     }
 }
 
+/// Whether this is a registered tool that is granted to the agent.
+pub(crate) fn may_use(tenant: &TenantSnapshot, agent: &Agent, tool: &SlashFreeName) -> bool {
+    tenant.directory.tools.contains_key(tool.as_str()) && agent.tools.includes(tool.as_str())
+}
+
 /// What a tool has is for those who may use it, under its own name and no other.
 fn check_granted(
     tenant: &TenantSnapshot,
     agent: &Agent,
     tool: Option<&SlashFreeName>,
 ) -> Result<(), Refusal> {
-    let Some(tool) = tool else { return Ok(()) };
-    let is_registered = tenant.directory.tools.contains_key(tool.as_str());
-    if is_registered && agent.tools.includes(tool.as_str()) {
+    let Some(tool) = tool.filter(|tool| !may_use(tenant, agent, tool)) else {
         return Ok(());
-    }
+    };
     let detail = format!(
         "`{tool}` is no registered tool that is granted to the agent; have it granted, or leave `tool` out"
     );

@@ -94,6 +94,37 @@ impl ReasonCode {
             | Self::InvalidParameters => false,
         }
     }
+
+    /// Whether it shows that the agent had a grant for the tool: it is only found after that was looked at. Of a trap
+    /// nothing shows it, because policies are asked about those first.
+    pub const fn shows_grant(self) -> bool {
+        match self {
+            Self::PolicyPermits
+            | Self::ApprovalGranted
+            | Self::PolicyRequiresApproval
+            | Self::RunTaintNeedsApproval
+            | Self::RunTainted
+            | Self::ToolQuarantined
+            | Self::ToolDefinitionChanged
+            | Self::InvalidParameters
+            | Self::PolicyForbids
+            | Self::NoPolicyPermits
+            | Self::BudgetExceeded
+            | Self::BudgetNotFound
+            | Self::BudgetFrozen
+            | Self::ApprovalRejected
+            | Self::ApprovalExpired
+            | Self::PolicyError => true,
+            Self::Observed
+            | Self::AgentFrozen
+            | Self::AgentRevoked
+            | Self::UnknownPrincipal
+            | Self::TenantFrozen
+            | Self::RunFrozen
+            | Self::UnknownTool
+            | Self::ToolNotGranted => false,
+        }
+    }
 }
 
 reason_codes! {

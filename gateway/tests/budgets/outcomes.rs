@@ -1,6 +1,6 @@
 //! Outcomes settle what was reserved: never refused for want of money, and nothing of what was spent is dropped.
 
-use crate::stage::{asking, changing, injected};
+use crate::stage::{asking, changing, injected, trapped};
 use crate::{Scene, costing, observed, tokens};
 use serde_json::{Value, json};
 
@@ -299,6 +299,100 @@ async fn a_second_outcome_is_one_too_many_whatever_amount_or_unit_it_names() {
     }
     assert_eq!(scene.standing().await, [50, 0, 50, 0, 0]);
     scene.stage.assert_sound().await;
+}
+
+/// What a tool has is for those who may use it, and an ask that is denied makes nobody one of them.
+#[tokio::test]
+async fn an_outcome_reaches_no_budget_of_a_tool_that_the_agent_has_no_grant_for() {
+    let scene = Scene::set().await;
+    scene.permit_observing().await;
+    let [vault, honeypot] = ["vault", "honeypot"].map(|tool| json!({"tool": tool}));
+    scene
+        .budgets(&[(json!({}), 100), (vault, 100), (honeypot, 100)])
+        .await;
+    let other = json!({"name": "other", "tools": ["github"]});
+    let other = scene.stage.hire(other).await;
+    let storing = || asking("vault", "store", "trusted_internal_unsigned");
+    let mut for_nobody = storing();
+    for_nobody["act"] = json!({"sub": "nobody"});
+    let mut observed = storing();
+    observed["mode"] = json!("observe");
+    let asks = [
+        (storing(), "tool_not_granted"),
+        (
+            asking("vault", "no_such_action", "trusted_internal_unsigned"),
+            "unknown_tool",
+        ),
+        (for_nobody, "unknown_principal"),
+        (observed, "observed"),
+        (trapped(), "policy_forbids"),
+        (storing(), "agent_frozen"),
+    ];
+    let mut spent = 0;
+    for (ask, reason) in asks {
+        let answer = scene.stage.post("/v1/authorize", &other.token, &ask).await;
+        let answer = answer.expect(200);
+        assert_eq!(answer["reason_code"], reason);
+        let report = json!({"status": "not_executed", "actual": tokens(7)});
+        let told = scene
+            .stage
+            .post(&outcome_of(&answer), &other.token, &report)
+            .await
+            .expect(201);
+        spent += 7;
+        let balances = told["balances"].as_array().unwrap().iter();
+        let scopes: Vec<_> = balances.map(|balance| balance["scope"].clone()).collect();
+        assert_eq!(scopes, [json!({})], "{reason}");
+        let untouched = [100, 0, 0, 0, 0];
+        assert_eq!(
+            scene.standings().await,
+            [[100 - spent, 0, spent, 0, 0], untouched, untouched],
+            "{reason}"
+        );
+    }
+    let counted = gateway::cli::budgets::verify(&*scene.stage.store).await.unwrap();
+    assert_eq!(counted.mismatches, Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn an_outcome_counts_for_its_tool_if_the_agent_had_it_then_or_has_it_now() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({"tool": "github"}), 100)]).await;
+    let narrow = json!({"name": "narrow", "tools": ["vault"]});
+    scene.stage.hire(narrow).await;
+    let grant = async |tools: Value| {
+        let path = format!("/v1/agents/{}", scene.stage.agent.id);
+        let tools = json!({ "tools": tools });
+        scene.stage.admin("PATCH", &path, &tools).await.expect(200);
+    };
+    let ask = async |ask: &Value, reason: &str| {
+        let answer = scene.stage.ask(ask).await.expect(200);
+        assert_eq!(answer["reason_code"], reason);
+        (outcome_of(&answer), answer["action_hash"].clone())
+    };
+    let allowed = ask(&changing(), "policy_permits").await;
+    grant(json!([])).await;
+    report(&scene, &allowed, Some(1)).await;
+    assert_eq!(scene.standing().await, [99, 0, 1, 0, 0]);
+
+    // Usage could tell the same from now on.
+    let denied = ask(&changing(), "tool_not_granted").await;
+    grant(json!("all")).await;
+    report(&scene, &denied, Some(2)).await;
+    assert_eq!(scene.standing().await, [97, 0, 3, 0, 0]);
+
+    // It is granted to the agent, and not to the one in whose name it asks.
+    let mut in_its_name = changing();
+    in_its_name["act"] = json!({"sub": "narrow"});
+    let denied = ask(&in_its_name, "tool_not_granted").await;
+    report(&scene, &denied, Some(3)).await;
+    assert_eq!(scene.standing().await, [94, 0, 6, 0, 0]);
+
+    let freeze = scene.stage.set_standing(&scene.stage.agent, "freeze").await;
+    freeze.expect(200);
+    let denied = ask(&changing(), "agent_frozen").await;
+    report(&scene, &denied, Some(4)).await;
+    assert_eq!(scene.standing().await, [90, 0, 10, 0, 0]);
 }
 
 /// The worst mismatch of all is not the one that costs nothing.
