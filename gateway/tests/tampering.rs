@@ -7,6 +7,7 @@ mod support;
 
 use canon::Digest;
 use ledger::{Checkpoint, SignatureKind, SigningKey};
+use model::TenantId;
 use serde_json::{Value, json};
 use support::World;
 use support::hand::Hand;
@@ -372,6 +373,36 @@ async fn what_is_stored_of_the_tree_is_compared_and_so_is_who_signed() {
         .after("UPDATE audit_events SET nodes = zeroblob(1) WHERE entry = #10")
         .await;
     assert_eq!(found["first_fault"]["since"]["seq"], 9, "{found}");
+}
+
+/// No signature can be checked then, and all the rest can.
+#[tokio::test]
+async fn a_key_of_the_log_that_stands_twice_is_named_and_hides_no_fault_of_another_ledger() {
+    let Scene {
+        world,
+        tenancy,
+        mut hand,
+    } = Scene::new().await;
+    world.publish_key().await;
+    hand.double_log_key().await;
+    let world = world.again().await;
+    let mut scene = Scene { world, tenancy, hand };
+    let operator = scene.world.operator.clone();
+    let call = scene.world.call("POST", "/v1/ledger/verify", &operator);
+    let found = call.tenant(TenantId::SYSTEM).send().await.expect(200);
+    assert_eq!(found["verified"], false, "{found}");
+    let what = found["first_fault"]["what"].as_str().unwrap();
+    assert!(what.contains("stands twice"), "{what}");
+    let auditor = scene.tenancy.auditor.clone();
+    let ask = json!({});
+    let refused = scene.world.post("/v1/ledger/verify", &auditor, &ask).await;
+    let why = refused.problem(503, "ledger_unavailable");
+    assert!(why.contains("stands twice"), "{why}");
+    let found = scene
+        .after("UPDATE audit_events SET body = '{}' WHERE entry = #3")
+        .await;
+    assert_eq!(found["verified"], false, "{found}");
+    assert_eq!(found["first_fault"]["seq"], 3, "{found}");
 }
 
 #[tokio::test]

@@ -11,8 +11,8 @@ use gateway::gateway::Options;
 use gateway::signing::Keyring;
 use gateway::witness::{Folder, Witness};
 use ledger::{SignatureKind, SigningKey};
+use model::TenantId;
 use model::time::ManualClock;
-use model::{Secret, TenantId};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
@@ -274,11 +274,7 @@ async fn a_ledger_that_was_begun_anew_is_not_the_one_that_was_told_of() {
     }
     hand.run("UPDATE tenants SET head_seq = 0, head_hash = zeroblob(32), head_at = 0, edge = zeroblob(0) WHERE MINE")
         .await;
-    let (home, clock) = (Arc::clone(&world.home), Arc::clone(&world.clock));
-    let operator = Secret::parse(&world.operator).unwrap();
-    world.store.close().await;
-    drop(world);
-    let world = World::join(home, &operator, clock, Options::default()).await;
+    let world = world.again().await;
     let scene = Scene { world, tenancy, hand };
     scene.world.authorize(&scene.tenancy.token, &reading()).await;
     let what = format!(
@@ -292,6 +288,33 @@ async fn a_ledger_that_was_begun_anew_is_not_the_one_that_was_told_of() {
         why.contains("another ledger was begun in place of this one"),
         "{why}"
     );
+}
+
+/// No start refuses it, and without keys no signature can be checked.
+#[tokio::test]
+async fn a_key_of_the_log_that_stands_twice_is_a_fault_of_the_ledger_that_tells_of_keys_and_hides_no_other() {
+    let Scene {
+        world,
+        tenancy,
+        mut hand,
+    } = Scene::new().await;
+    world.publish_key().await;
+    hand.double_log_key().await;
+    let world = world.again().await;
+    let mut scene = Scene { world, tenancy, hand };
+    scene.until("countersign_ledger_faults 1").await;
+    scene.world.get("/readyz", "").await.problem(503, "ledger_fault");
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains("stands twice"), "{why}");
+    assert_eq!(scene.checkpoint().await.status, 200);
+    scene
+        .hand
+        .run("UPDATE audit_events SET body = replace(body, 'allow', 'denyy') WHERE entry = #9")
+        .await;
+    scene.until("countersign_ledger_faults 2").await;
+    let why = scene.checkpoint().await.problem(503, "ledger_fault");
+    assert!(why.contains("entry 9: "), "{why}");
 }
 
 #[tokio::test]

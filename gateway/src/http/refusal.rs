@@ -218,6 +218,15 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
+    /// The keys of the log cannot be told, so nobody could check a signature. It does not pass by itself.
+    pub fn unreadable_keys(what: &str) -> Self {
+        Self::new(
+            Code::LedgerUnavailable,
+            format!("the keys of the log cannot be read, so no signature can be checked: {what}"),
+        )
+        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    }
+
     /// The signing key has been replaced, and its time is over.
     pub fn key_ended() -> Self {
         Self::new(

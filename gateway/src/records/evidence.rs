@@ -55,7 +55,8 @@ pub async fn evidence(
         head: gateway.store.head(caller.tenant).await?.seq,
     };
     let (seqs, run) = search.resolve(about).await?;
-    let keys = gateway.log_keys()?;
+    let keys = gateway.log_keys();
+    let keys = keys.map_err(|what| Refusal::unreadable_keys(&what))?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {
         stretch: Stretch::new(gateway, caller, &seqs),

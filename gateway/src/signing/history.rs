@@ -104,6 +104,10 @@ impl Gateway {
     /// # Errors
     /// The store cannot be read.
     pub(crate) async fn keys_differ(&self, store: &dyn Store) -> Result<Option<String>, StoreError> {
+        // Where one of them is no key, or stands twice, there is nothing to hold against entries.
+        if let Err(what) = self.log_keys() {
+            return Ok(Some(what));
+        }
         let history = KeyHistory::read(store).await?;
         // Read behind the entries, and what a key of the directory cannot be read as is no key that anybody publishes.
         let published = super::published::published(&self.snapshot.load());

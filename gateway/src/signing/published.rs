@@ -18,7 +18,8 @@ const GRACE_MS: i64 = 60_000;
 
 /// `GET /.well-known/countersign/keys.json`: the keys of the log, with their times.
 pub async fn keys(State(gateway): State<Arc<Gateway>>) -> Result<Json<KeySet>, Refusal> {
-    gateway.log_keys().map(Json)
+    let keys = gateway.log_keys().map(Json);
+    keys.map_err(|what| Refusal::unreadable_keys(&what))
 }
 
 /// The names of the keys that sign the ledgers of a store, or have signed them.
@@ -88,12 +89,11 @@ impl Keyring {
 
 impl Gateway {
     /// The keys of the log: those of all gateways on the store, over all time.
-    pub fn log_keys(&self) -> Result<KeySet, Refusal> {
-        let unusable = |what: String| {
-            tracing::error!(what, "the keys of the log cannot be published: {what}");
-            Refusal::ledger_unavailable()
-        };
-        let mut keys = published(&self.snapshot.load()).map_err(unusable)?;
+    ///
+    /// # Errors
+    /// What is wrong with one of them. The watch says so in the log: it is a fault of the system tenant's ledger.
+    pub fn log_keys(&self) -> Result<KeySet, String> {
+        let mut keys = published(&self.snapshot.load())?;
         let own = self.signing_key.verifier();
         if keys.iter().all(|key| key.vkey != *own) {
             keys.push(PublishedKey {
@@ -102,7 +102,7 @@ impl Gateway {
                 not_after: None,
             });
         }
-        KeySet::new(keys).map_err(|error| unusable(error.to_string()))
+        KeySet::new(keys).map_err(|error| error.to_string())
     }
 
     /// Refuses to sign, if the time of the key is over.

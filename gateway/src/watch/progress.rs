@@ -58,7 +58,8 @@ type Look = Result<u64, Fault>;
 struct Ledger<'g> {
     store: &'g dyn Store,
     tenant: TenantId,
-    keys: &'g KeySet,
+    /// The keys of the log, if they can be read.
+    keys: Option<&'g KeySet>,
     breaks: Breaks<'g>,
 }
 
@@ -76,26 +77,36 @@ impl Progress {
             return Ok(0);
         }
         let began = Instant::now();
-        // Keys that cannot be read are a fault of the directory, which says so itself.
-        let Ok(keys) = gateway.log_keys() else {
+        // Keys that cannot be read are a fault of the ledger that tells of them, and all but signatures is verified
+        // without.
+        let log_keys = gateway.log_keys();
+        let tells_of_keys = tenant == TenantId::SYSTEM;
+        if log_keys.is_err() && !tells_of_keys && self.doubts >= LOOKS {
+            // What was found may be a signature: it stands until there are keys to look at it again.
             return Ok(0);
-        };
+        }
         let ledger = Ledger {
             store: &*gateway.background.store,
             tenant,
-            keys: &keys,
+            keys: log_keys.as_ref().ok(),
             breaks: Breaks::long(gateway.sequencer.load_signal()),
         };
         let suspect = ledger.look_at_suspect(&gateway.watch).await?;
         let new = self.look_at_new(&ledger).await?;
-        let old = match self.again {
-            Again::Rests(Some(until)) if tenant == TenantId::SYSTEM && Instant::now() >= until => {
-                match gateway.keys_differ(ledger.store).await? {
-                    Some(what) => Err(Fault::at(self.seen.head().seq.max(1), what)),
-                    None => self.look_at_old(&ledger).await?,
-                }
-            }
-            _ => self.look_at_old(&ledger).await?,
+        let is_rested = matches!(self.again, Again::Rests(Some(until)) if Instant::now() >= until);
+        let differ = if tells_of_keys && is_rested && log_keys.is_ok() {
+            gateway.keys_differ(ledger.store).await?
+        } else {
+            None
+        };
+        let old = match differ {
+            Some(what) => Err(Fault::at(self.seen.head().seq.max(1), what)),
+            None => self.look_at_old(&ledger).await?,
+        };
+        let old = match (old, &log_keys) {
+            // Behind what is wrong with entries, which may say that another ledger is gone.
+            (Ok(_), Err(what)) if tells_of_keys => Err(Fault::at(self.seen.head().seq.max(1), what.clone())),
+            (old, _) => old,
         };
         match (suspect, new, old) {
             (Ok(_), Ok(new), Ok(old)) => {
@@ -196,7 +207,7 @@ impl Ledger<'_> {
                 tenant: self.tenant,
                 head,
                 edge: Some(tip.tree()),
-                keys: Some(self.keys),
+                keys: self.keys,
                 held: None,
                 from: None,
                 breaks: self.breaks,
@@ -205,7 +216,9 @@ impl Ledger<'_> {
                 return Ok(Err(fault));
             }
         }
-        watch.acquit(self.tenant, seq);
+        if self.keys.is_some() {
+            watch.acquit(self.tenant, seq);
+        }
         Ok(Ok(0))
     }
 
@@ -217,7 +230,7 @@ impl Ledger<'_> {
             tenant: self.tenant,
             head: expected.head(),
             edge: Some(expected.tree()),
-            keys: Some(self.keys),
+            keys: self.keys,
             held: None,
             from: Some(from),
             breaks: self.breaks,

@@ -102,6 +102,20 @@ impl Hand {
         }
     }
 
+    /// Puts the key of the log that was published into the directory once more, under a label that is not its own.
+    /// Gateways read it when they start.
+    pub(crate) async fn double_log_key(&mut self) {
+        self.run(
+            r#"CREATE TABLE doubled AS SELECT * FROM directory WHERE kind = 'log_key';
+               UPDATE doubled
+               SET id = 'log.example+00000000',
+                   value = replace(value, '"label":"' || id || '"', '"label":"log.example+00000000"');
+               INSERT INTO directory SELECT * FROM doubled;
+               DROP TABLE doubled"#,
+        )
+        .await;
+    }
+
     /// Runs SQL.
     pub(crate) async fn run(&mut self, sql: &str) {
         let text = match self {

@@ -17,6 +17,7 @@ use door::{Door, Sent};
 use gateway::app::App;
 use gateway::cli::operator_key;
 use gateway::gateway::{Gateway, Options};
+use gateway::signing::Keyring;
 use gateway::start::{self, Ingredients};
 use home::Home;
 use ledger::{SignatureKind, SigningKey};
@@ -167,6 +168,24 @@ impl World {
             operator: operator.reveal().to_owned(),
             home,
         }
+    }
+
+    /// Publishes the key that answers are signed with, as the program does when it starts.
+    pub(crate) async fn publish_key(&self) {
+        let keys = Keyring {
+            signing: signing_key(),
+            replaced: Vec::new(),
+        };
+        self.gateway.publish_keys(&keys).await.unwrap();
+    }
+
+    /// A gateway on the same store, started when this one has ended.
+    pub(crate) async fn again(self) -> Self {
+        let (home, clock) = (Arc::clone(&self.home), Arc::clone(&self.clock));
+        let operator = Secret::parse(&self.operator).unwrap();
+        self.store.close().await;
+        drop(self);
+        Self::join(home, &operator, clock, Options::default()).await
     }
 
     /// A request of whoever has this credential; of nobody if it is empty.
