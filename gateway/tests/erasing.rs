@@ -754,6 +754,8 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
         assert_eq!(report["first_fault"]["seq"], seq);
         let what = report["first_fault"]["what"].as_str().unwrap();
         assert!(what.contains(expected), "{what}");
+        assert_eq!(report["checked"], seq - 1, "{report}");
+        assert_eq!(report["first_fault"]["since"]["seq"], seq - 1, "{report}");
     }
 }
 

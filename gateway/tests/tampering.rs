@@ -553,6 +553,7 @@ async fn an_outcome_that_its_decision_does_not_lead_to_is_named() {
         let found = scene.after(change).await;
         assert_eq!(found["first_fault"]["seq"], 12, "{change}: {found}");
         assert_eq!(found["checked"], 11, "{change}: {found}");
+        assert_eq!(found["first_fault"]["since"]["seq"], 11, "{change}: {found}");
         let what = found["first_fault"]["what"].as_str().unwrap();
         assert!(what.starts_with("no outcome is stored"), "{change}: {what}");
         scene.run("DELETE FROM outcomes").await;

@@ -19,7 +19,7 @@ use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
 use model::{TenantId, Timestamp};
 use serde::Serialize;
 use std::ops::RangeInclusive;
-use store::{Ending, Recorded, Store, StoreError};
+use store::{Ending, Recorded, Store, StoreError, StoredEntry};
 
 /// The first thing that is wrong.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -151,19 +151,12 @@ impl Audit<'_> {
                 Ok(chunk) => chunk,
                 Err(fault) => return Ok(Err(fault)),
             };
+            let before = (pass.checked, pass.last);
             if let Err(fault) = pass.check(&chunk) {
                 return Ok(Err(fault));
             }
-            if let Some(fault) = erasures.untold(self.store, self.tenant, &chunk).await? {
-                return Ok(Err(fault));
-            }
-            if let Some(fault) = announced::gone(self.store, self.tenant, &chunk).await? {
-                // What stands behind it on the page counts for nothing.
-                pass.checked = fault.seq - range.start();
-                return Ok(Err(fault));
-            }
-            if let Some(fault) = outcomes::forgotten(self.store, self.tenant, &chunk).await? {
-                pass.checked = fault.seq - range.start();
+            if let Some(fault) = self.beside(&mut erasures, &chunk).await? {
+                pass.step_back(&fault, &chunk, before);
                 return Ok(Err(fault));
             }
             // A long range is many short turns: whoever waits for a decision comes in between.
@@ -180,6 +173,16 @@ impl Audit<'_> {
             }
         }
         Ok(Ok(()))
+    }
+
+    /// The first of these entries with which something does not agree that stands elsewhere.
+    async fn beside(self, erasures: &mut Erasures, chunk: &[Recorded]) -> Result<Option<Fault>, StoreError> {
+        let faults = [
+            erasures.untold(self.store, self.tenant, chunk).await?,
+            announced::gone(self.store, self.tenant, chunk).await?,
+            outcomes::forgotten(self.store, self.tenant, chunk).await?,
+        ];
+        Ok(faults.into_iter().flatten().min_by_key(|fault| fault.seq))
     }
 
     /// The entries from `next` on with what stands at their places, at least one. A row that cannot be read is found by reading
@@ -287,14 +290,29 @@ impl Pass<'_> {
             }
             self.check_decision(recorded)
                 .map_err(|what| Fault::at(due, what))?;
-            self.checked += 1;
-            self.last = Some(Good {
-                seq: due,
-                at: stored.at,
-            });
+            self.count(stored);
             self.breaks.give_way();
         }
         Ok(())
+    }
+
+    /// An entry was right.
+    const fn count(&mut self, entry: &StoredEntry) {
+        self.checked += 1;
+        self.last = Some(Good {
+            seq: entry.seq,
+            at: entry.at,
+        });
+    }
+
+    /// Counts of this page only what stands before the fault. `before` is what was counted before the page.
+    fn step_back(&mut self, fault: &Fault, chunk: &[Recorded], before: (u64, Option<Good>)) {
+        (self.checked, self.last) = before;
+        for Recorded { entry, .. } in chunk {
+            if entry.seq < fault.seq {
+                self.count(entry);
+            }
+        }
     }
 
     /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has neither.
