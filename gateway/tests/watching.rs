@@ -6,11 +6,12 @@
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
+use canon::Digest;
 use gateway::cosigning::{self, WitnessOptions};
 use gateway::gateway::Options;
 use gateway::signing::Keyring;
 use gateway::witness::{Folder, Witness};
-use ledger::{SignatureKind, SigningKey};
+use ledger::{NewEntry, SignatureKind, SigningKey};
 use model::TenantId;
 use model::time::ManualClock;
 use serde_json::{Value, json};
@@ -315,6 +316,45 @@ async fn a_key_of_the_log_that_stands_twice_is_a_fault_of_the_ledger_that_tells_
     scene.until("countersign_ledger_faults 2").await;
     let why = scene.checkpoint().await.problem(503, "ledger_fault");
     assert!(why.contains("entry 9: "), "{why}");
+}
+
+/// It begins where the last one has ended, and what an auditor has found it begins with.
+#[tokio::test]
+async fn time_that_runs_backwards_at_the_first_entry_of_a_look_is_found_and_not_acquitted() {
+    let mut scene = Scene::new().await;
+    let (watch, tenant) = (Arc::clone(&scene.world.gateway.watch), scene.tenancy.id);
+    let mut tip = scene.world.store.tip(tenant).await.unwrap();
+    let earlier = support::BEGINNING.plus_millis(-1);
+    let (text, at) = (tenant.to_string(), earlier.to_string());
+    let entry = NewEntry {
+        tenant: &text,
+        kind: "tool_put",
+        at: &at,
+        body: Digest::of(b"{}"),
+    };
+    let appended = tip.append(&entry, &mut String::new());
+    let hand = &mut scene.hand;
+    let (prev, hash) = (
+        hand.bytes(appended.prev.as_bytes()),
+        hand.bytes(appended.head.hash.as_bytes()),
+    );
+    let (nodes, edge) = (
+        hand.bytes(appended.completed.as_bytes()),
+        hand.bytes(&tip.tree().to_bytes()),
+    );
+    let at = earlier.millis();
+    hand.run(&format!(
+        "INSERT INTO audit_events (PLACE, kind, at, prev, hash, body, nodes)
+         SELECT ENTRY #12, 'tool_put', {at}, {prev}, {hash}, '{{}}', {nodes};
+         UPDATE tenants SET head_seq = 12, head_hash = {hash}, head_at = {at}, edge = {edge} WHERE MINE"
+    ))
+    .await;
+    let found = scene.verify(&json!({})).await;
+    assert_eq!(found["first_fault"]["seq"], 12, "{found}");
+    assert_eq!(found["checked"], 11, "{found}");
+    let why = scene.refusal().await;
+    assert!(why.contains("entry 12: "), "{why}");
+    assert_eq!(watch.suspected(tenant), Some(12));
 }
 
 #[tokio::test]

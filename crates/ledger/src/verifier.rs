@@ -64,6 +64,13 @@ impl Verifier {
         verifier
     }
 
+    /// The first entry given must not be earlier than this, which is when the one before it was recorded.
+    #[must_use]
+    pub const fn not_before(mut self, at: Moment) -> Self {
+        self.at = Some(at);
+        self
+    }
+
     /// The first entry given may stand anywhere in its chain. The report says what that leaves open.
     pub fn from_first_entry() -> Self {
         Self::starting_at(None, Head::GENESIS, None)
@@ -198,6 +205,11 @@ impl Verifier {
     /// Where the chain ends so far, the fault aside.
     pub fn head(&self) -> Head {
         self.head
+    }
+
+    /// When the last entry was recorded so far, the fault aside; `None` where none is known.
+    pub const fn at(&self) -> Option<Moment> {
+        self.at
     }
 
     /// The tree so far, the fault aside; `None` where the entries before the first were not seen.

@@ -241,6 +241,27 @@ fn what_is_stored_of_the_tree_is_compared_with_the_entries() {
     assert!(verify(Verifier::from_head(head), 1, Some((1, 32))).is_ok());
 }
 
+#[test]
+fn time_does_not_run_backwards_where_verification_goes_on_from_a_tip() {
+    let ledger = Ledger::of(&["allow", "deny"]);
+    let entry = Entry {
+        header: header(&ledger.rows[1], &ledger.bodies[1]),
+        hash: ledger.rows[1].head.hash,
+        body: Some(&ledger.bodies[1]),
+    };
+    let verify = |before: &str| {
+        let mut verifier = Verifier::from_tip(&ledger.tips[1]).not_before(before.parse().unwrap());
+        let _ = verifier.push(&entry);
+        verifier
+            .finish()
+            .map(|report| report.checked)
+            .map_err(|unverified| (unverified.code(), unverified.seq()))
+    };
+    assert_eq!(verify(AT), Ok(1));
+    let later = "2026-07-01T12:00:00.001Z";
+    assert_eq!(verify(later), Err(("wrong_time", Some(2))));
+}
+
 fn texts() -> impl Strategy<Value = Vec<String>> {
     prop::collection::vec("[ -~éß😂\n]{0,20}", 2..20)
 }

@@ -15,7 +15,7 @@ use super::outcomes;
 use crate::background::Breaks;
 use ledger::merkle::{Completed, Frontier};
 use ledger::receipt::ReceiptVerifier;
-use ledger::{Head, KeySet, Tip, TrustedCheckpoint, Verifier};
+use ledger::{Head, KeySet, Moment, Tip, TrustedCheckpoint, Verifier};
 use model::{TenantId, Timestamp};
 use serde::Serialize;
 use std::ops::RangeInclusive;
@@ -55,6 +55,23 @@ impl Fault {
     }
 }
 
+/// Where a ledger stands after some of its entries.
+#[derive(Debug, Clone)]
+pub(crate) struct Reached {
+    /// Where it ends there, chain and tree.
+    pub(crate) tip: Tip,
+    /// When the last of them was recorded, if there is one. The next one is not earlier.
+    pub(crate) at: Option<Moment>,
+}
+
+impl Reached {
+    /// Before the first entry.
+    pub(crate) const GENESIS: Self = Self {
+        tip: Tip::GENESIS,
+        at: None,
+    };
+}
+
 /// What an audit found; by default that of nothing.
 #[derive(Debug, Default)]
 pub(crate) struct Findings {
@@ -62,7 +79,7 @@ pub(crate) struct Findings {
     pub(crate) checked: u64,
     pub(crate) first_fault: Option<Fault>,
     /// Where the ledger stands after the range, as its entries have it.
-    pub(crate) end: Option<Tip>,
+    pub(crate) end: Option<Reached>,
 }
 
 /// A ledger to be verified.
@@ -79,7 +96,7 @@ pub(crate) struct Audit<'a> {
     /// A checkpoint that was kept elsewhere.
     pub(crate) held: Option<&'a TrustedCheckpoint>,
     /// Where the ledger stood before the range, if that is known from elsewhere than from the store.
-    pub(crate) from: Option<&'a Tip>,
+    pub(crate) from: Option<&'a Reached>,
     /// How it lets others have the core.
     pub(crate) breaks: Breaks<'a>,
 }
@@ -114,7 +131,7 @@ impl Audit<'_> {
         };
         let found = self.check(&mut pass, &range).await?;
         let mut fault = found.err();
-        let end = (pass.verifier.tree().cloned()).and_then(|tree| Tip::new(pass.verifier.head(), tree));
+        let end = pass.reached();
         if fault.is_none()
             && self.held.is_some()
             && let Err(unverified) = pass.verifier.finish()
@@ -131,10 +148,14 @@ impl Audit<'_> {
         })
     }
 
-    fn verifier(self, anchor: &Tip, tenant: &str) -> Verifier {
-        let verifier = Verifier::from_tip(anchor).of_tenant(tenant);
-        match self.held {
+    fn verifier(self, anchor: &Reached, tenant: &str) -> Verifier {
+        let verifier = Verifier::from_tip(&anchor.tip).of_tenant(tenant);
+        let verifier = match self.held {
             Some(held) => verifier.against(held.clone()),
+            None => verifier,
+        };
+        match anchor.at {
+            Some(at) => verifier.not_before(at),
             None => verifier,
         }
     }
@@ -313,6 +334,15 @@ impl Pass<'_> {
                 self.count(entry);
             }
         }
+    }
+
+    /// Where the ledger stands after what was right.
+    fn reached(&self) -> Option<Reached> {
+        let tip = Tip::new(self.verifier.head(), self.verifier.tree()?.clone())?;
+        Some(Reached {
+            tip,
+            at: self.verifier.at(),
+        })
     }
 
     /// Whether the entry of a decision has a row and a receipt that say the same, and another entry has neither.

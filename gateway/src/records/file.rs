@@ -86,9 +86,9 @@ impl Stretch {
     /// tree is not complete there is none either; then nobody can verify what comes before.
     pub(super) async fn start(&self) -> Result<String, BrokenOff> {
         let mut line = String::new();
-        let tip = anchor(&*self.gateway.store, self.tenant, self.first).await?;
-        if let Some(tip) = tip.ok().filter(|tip| *tip != Tip::GENESIS) {
-            write_start_line(&tip, &mut line);
+        let before = anchor(&*self.gateway.store, self.tenant, self.first).await?;
+        if let Some(before) = before.ok().filter(|before| before.tip != Tip::GENESIS) {
+            write_start_line(&before.tip, &mut line);
         }
         Ok(line)
     }

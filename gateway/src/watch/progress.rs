@@ -2,7 +2,7 @@
 
 use crate::background::Breaks;
 use crate::gateway::Gateway;
-use crate::records::audit::{Audit, Fault};
+use crate::records::audit::{Audit, Fault, Reached};
 use crate::watch::Watch;
 use ledger::{Head, KeySet, Tip};
 use model::TenantId;
@@ -22,7 +22,7 @@ const REST: Duration = Duration::from_secs(5);
 /// How far it has come.
 pub(super) struct Progress {
     /// The end of the ledger as far as it was verified.
-    seen: Tip,
+    seen: Reached,
     /// How many entries there are behind that.
     behind: u64,
     again: Again,
@@ -36,13 +36,13 @@ enum Again {
     /// Not before this time; at once, if there is none.
     Rests(Option<Instant>),
     /// From here to there.
-    Goes { at: Tip, to: Tip },
+    Goes { at: Reached, to: Tip },
 }
 
 impl Default for Progress {
     fn default() -> Self {
         Self {
-            seen: Tip::GENESIS,
+            seen: Reached::GENESIS,
             behind: 0,
             again: Again::Rests(None),
             doubts: 0,
@@ -100,12 +100,14 @@ impl Progress {
             None
         };
         let old = match differ {
-            Some(what) => Err(Fault::at(self.seen.head().seq.max(1), what)),
+            Some(what) => Err(Fault::at(self.seen.tip.head().seq.max(1), what)),
             None => self.look_at_old(&ledger).await?,
         };
         let old = match (old, &log_keys) {
             // Behind what is wrong with entries, which may say that another ledger is gone.
-            (Ok(_), Err(what)) if tells_of_keys => Err(Fault::at(self.seen.head().seq.max(1), what.clone())),
+            (Ok(_), Err(what)) if tells_of_keys => {
+                Err(Fault::at(self.seen.tip.head().seq.max(1), what.clone()))
+            }
             (old, _) => old,
         };
         match (suspect, new, old) {
@@ -127,7 +129,7 @@ impl Progress {
     }
 
     async fn look_at_new(&mut self, ledger: &Ledger<'_>) -> Result<Look, StoreError> {
-        let seen = self.seen.head().seq;
+        let seen = self.seen.tip.head().seq;
         let tip = match ledger.store.tip(ledger.tenant).await {
             Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seen.max(1), what))),
             tip => tip?,
@@ -140,7 +142,7 @@ impl Progress {
         }
         if head == seen {
             let what = "the head is not the one that was verified";
-            return Ok(if tip == self.seen {
+            return Ok(if tip == self.seen.tip {
                 Ok(0)
             } else {
                 Err(Fault::at(head.max(1), what))
@@ -148,7 +150,7 @@ impl Progress {
         }
         let found = ledger.verify(&self.seen, head.min(seen + SLICE), &tip).await?;
         Ok(found.map(|end| {
-            let checked = end.head().seq - seen;
+            let checked = end.tip.head().seq - seen;
             self.seen = end;
             self.behind -= checked;
             checked
@@ -164,8 +166,8 @@ impl Progress {
             }
             Again::Rests(Some(_)) => {
                 self.again = Again::Goes {
-                    at: Tip::GENESIS,
-                    to: self.seen.clone(),
+                    at: Reached::GENESIS,
+                    to: self.seen.tip.clone(),
                 };
             }
             Again::Goes { .. } => {}
@@ -173,7 +175,7 @@ impl Progress {
         let Again::Goes { at, to } = &mut self.again else {
             return Ok(Ok(0));
         };
-        let (first, last) = (at.head().seq, to.head().seq);
+        let (first, last) = (at.tip.head().seq, to.head().seq);
         if first == last {
             self.again = Again::Rests(Some(Instant::now() + REST));
             return Ok(Ok(0));
@@ -182,7 +184,7 @@ impl Progress {
             Ok(end) => end,
             Err(fault) => return Ok(Err(fault)),
         };
-        let checked = end.head().seq - first;
+        let checked = end.tip.head().seq - first;
         *at = end;
         Ok(Ok(checked))
     }
@@ -224,7 +226,12 @@ impl Ledger<'_> {
 
     /// Verifies the entries behind `from` up to `last`. Where that is the end that is expected, it has to be the same,
     /// with its tree.
-    async fn verify(&self, from: &Tip, last: u64, expected: &Tip) -> Result<Result<Tip, Fault>, StoreError> {
+    async fn verify(
+        &self,
+        from: &Reached,
+        last: u64,
+        expected: &Tip,
+    ) -> Result<Result<Reached, Fault>, StoreError> {
         let audit = Audit {
             store: self.store,
             tenant: self.tenant,
@@ -235,7 +242,7 @@ impl Ledger<'_> {
             from: Some(from),
             breaks: self.breaks,
         };
-        let Head { seq, .. } = from.head();
+        let Head { seq, .. } = from.tip.head();
         let findings = audit.run(seq + 1..=last).await?;
         Ok(match findings.first_fault {
             Some(fault) => Err(fault),

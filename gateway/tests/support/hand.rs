@@ -11,6 +11,7 @@ use model::TenantId;
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
+use std::fmt::Write;
 use store::{Recorded, Store};
 
 /// PostgreSQL has no function of this name.
@@ -114,6 +115,18 @@ impl Hand {
                DROP TABLE doubled"#,
         )
         .await;
+    }
+
+    /// What SQL says for these bytes.
+    pub(crate) fn bytes(&self, bytes: &[u8]) -> String {
+        let mut digits = String::new();
+        for byte in bytes {
+            write!(digits, "{byte:02x}").unwrap();
+        }
+        match self {
+            Self::Sqlite(..) => format!("unhex('{digits}')"),
+            Self::Postgres(..) => format!("decode('{digits}', 'hex')"),
+        }
     }
 
     /// Runs SQL.
