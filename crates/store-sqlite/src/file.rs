@@ -17,6 +17,7 @@ use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The file, open.
@@ -33,6 +34,8 @@ pub(crate) struct DatabaseFile {
     lock: LockFile,
     /// The write-ahead log, as long as it is kept open: without a connection, SQLite may delete it and make another.
     log: Mutex<Option<Identity>>,
+    /// Whether the log may have what was erased. Written in the writer's turn only.
+    log_has_erased: AtomicBool,
     /// Why nothing is committed any more. It stays so until the end of the process: what comes back may be another
     /// state.
     gone: OnceLock<Gone>,
@@ -107,6 +110,7 @@ impl DatabaseFile {
             database: identity,
             lock: claim.lock(),
             log: Mutex::new(None),
+            log_has_erased: AtomicBool::new(false),
             gone: OnceLock::new(),
         })
     }
@@ -194,6 +198,21 @@ impl DatabaseFile {
     /// Does not look for the write-ahead log any more. It comes before whoever keeps it open is closed.
     pub(crate) fn let_go_of_log(&self) {
         *self.known_log() = None;
+    }
+
+    /// Notes that something is erased that the log may have.
+    pub(crate) fn note_erased(&self) {
+        self.log_has_erased.store(true, Ordering::Relaxed);
+    }
+
+    /// Notes that the log was emptied.
+    pub(crate) fn note_emptied(&self) {
+        self.log_has_erased.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the log may have what was erased.
+    pub(crate) fn log_has_erased(&self) -> bool {
+        self.log_has_erased.load(Ordering::Relaxed)
     }
 
     fn file(&self) -> MutexGuard<'_, Option<ManuallyDrop<File>>> {

@@ -108,6 +108,10 @@ impl Index {
     ) -> Result<T, StoreError> {
         let opened = self.opened().await?;
         let mut writer = opened.writer.lock().await;
+        if durability == Durability::Synced {
+            // Before it is known whether it was written: that may never be known.
+            opened.note_taken();
+        }
         let outcome = async {
             let writer = writer.as_mut().ok_or(sqlx::Error::PoolClosed)?;
             // One that was given up is open still. Where none is, this fails and changes nothing.
@@ -125,6 +129,11 @@ impl Index {
             done
         };
         let outcome = outcome.await;
+        if outcome.is_ok()
+            && let Some(writer) = writer.as_mut()
+        {
+            opened.empty_log(writer).await;
+        }
         drop(writer);
         match outcome {
             Ok(done) => Ok(done),
@@ -268,6 +277,45 @@ mod tests {
             assert_eq!(synchronous(&store).await, 2);
             store.release_block(tenant, 0, 1).await.unwrap();
             assert_eq!(synchronous(&store).await, 1);
+        }
+    }
+
+    /// Whether the log of the index has these bytes.
+    fn log_has(folder: &Path, wanted: &[u8]) -> bool {
+        let log = std::fs::read(folder.join("ledger.db-search-wal")).unwrap();
+        log.windows(wanted.len()).any(|bytes| bytes == wanted)
+    }
+
+    #[tokio::test]
+    async fn what_is_taken_out_does_not_stay_in_the_log_of_the_index() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let store = SqliteStore::open(&url).await.unwrap();
+        let tenant = TenantId::from_bytes([1; 16]);
+        let places = b"places of an erased word";
+        let posting = Posting {
+            term: 1,
+            places: places.to_vec(),
+        };
+        let blocks = BTreeSet::from([0]);
+        let options = SqliteConnectOptions::new().filename(folder.path().join("ledger.db-search"));
+        for has_reader in [false, true] {
+            assert!(store.claim_block(tenant, 0, &claim()).await.unwrap());
+            let put = first_block();
+            let posting = std::slice::from_ref(&posting);
+            assert!(store.put_block(tenant, &put, posting).await.unwrap());
+            assert!(log_has(folder.path(), places));
+            let mut reader = SqliteConnection::connect_with(&options).await.unwrap();
+            if has_reader {
+                for statement in ["BEGIN", "SELECT count(*) FROM search_blocks"] {
+                    sqlx::query(statement).execute(&mut reader).await.unwrap();
+                }
+            }
+            store.take_blocks(tenant, &blocks, &claim()).await.unwrap();
+            assert_eq!(log_has(folder.path(), places), has_reader);
+            reader.close().await.unwrap();
+            store.release_block(tenant, 0, 1).await.unwrap();
+            assert!(!log_has(folder.path(), places));
         }
     }
 

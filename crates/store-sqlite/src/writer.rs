@@ -5,7 +5,7 @@
 //! never found by the next commit: it finds no connections and opens new ones.
 
 use crate::Bounds;
-use crate::checkpoint::{self, Progress};
+use crate::checkpoint::{self, Ending, Progress};
 use crate::commit::{self, Failure, NotWritten, Writing};
 use crate::connect;
 use crate::entry;
@@ -181,6 +181,10 @@ impl Writer {
             digests: &digests,
             requests: &self.requests,
         };
+        if !batch.erasures.is_empty() {
+            // Before it is known whether it was written: that may never be known.
+            self.file.note_erased();
+        }
         match commit::commit(&connections.commits, &writing) {
             Ok(()) => {
                 self.connections = Some(connections);
@@ -249,11 +253,15 @@ impl Writer {
         Ok(())
     }
 
-    /// Moves all of the write-ahead log into the database, so that the next commit starts it over, on this thread.
-    /// Whoever calls it has a connection.
-    pub(crate) fn restart_log(&self) -> Result<Progress, NotWritten> {
+    /// Moves all of the write-ahead log into the database, and ends it like this, on this thread. Whoever calls it has
+    /// a connection.
+    pub(crate) fn end_log(&self, ending: Ending) -> Result<Progress, NotWritten> {
         let connections = self.connections.as_ref().ok_or(NotWritten::NotReady)?;
-        Ok(checkpoint::restart(&connections.commits)?)
+        let progress = checkpoint::end(&connections.commits, ending)?;
+        if ending == Ending::Empty && !progress.is_busy() {
+            self.file.note_emptied();
+        }
+        Ok(progress)
     }
 
     /// Closes the connections, after all others. Every later commit is refused.

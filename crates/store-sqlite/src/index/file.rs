@@ -10,6 +10,7 @@ use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
 use std::fmt::Write as _;
 use std::ops::RangeInclusive;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use store::{BlockClaim, IndexedBlock, Posting};
 use tokio::sync::Mutex;
@@ -37,6 +38,8 @@ pub(super) enum Durability {
 pub(super) struct Opened {
     /// Held for a transaction. None when closed.
     pub(super) writer: Mutex<Option<SqliteConnection>>,
+    /// Whether the log may have what was taken out. Written by whoever has the writer.
+    log_has_taken: AtomicBool,
     readers: SqlitePool,
     /// For what nobody waits for.
     background_readers: SqlitePool,
@@ -71,6 +74,8 @@ impl Opened {
         let writer = one.acquire().await?.detach();
         Ok(Self {
             writer: Mutex::new(Some(writer)),
+            // Nobody knows what the last process has left in it.
+            log_has_taken: AtomicBool::new(true),
             readers: connect::pool(READERS_MAX, options(path)),
             background_readers: connect::pool(1, options(path)),
         })
@@ -81,6 +86,26 @@ impl Opened {
         match side {
             Side::Front => &self.readers,
             Side::Background => &self.background_readers,
+        }
+    }
+
+    /// Notes that something was taken out that the log may have.
+    pub(super) fn note_taken(&self) {
+        self.log_has_taken.store(true, Ordering::Relaxed);
+    }
+
+    /// Empties the log's file if it may have what was taken out: SQLite writes it over from its begin, and what it has
+    /// further behind would stay. With a reader in the way it is done behind a later transaction.
+    pub(super) async fn empty_log(&self, writer: &mut SqliteConnection) {
+        if !self.log_has_taken.load(Ordering::Relaxed) {
+            return;
+        }
+        // The first column: whether somebody was in the way.
+        let query = sqlx::query_scalar::<_, i64>("PRAGMA wal_checkpoint(TRUNCATE)");
+        match query.fetch_one(writer).await {
+            Ok(0) => self.log_has_taken.store(false, Ordering::Relaxed),
+            Ok(_) => {}
+            Err(error) => tracing::debug!(%error, "the log of the search index was not emptied"),
         }
     }
 
