@@ -32,8 +32,8 @@ pub(crate) struct DatabaseFile {
     database: Identity,
     /// The file whose lock keeps other gateways away.
     lock: LockFile,
-    /// The write-ahead log, as long as it is kept open: without a connection, SQLite may delete it and make another.
-    log: Mutex<Option<Identity>>,
+    /// As long as the log is kept open: without a connection, SQLite may delete it and make another.
+    log: Mutex<LogFiles>,
     /// Whether the log may have what was erased. Written in the writer's turn only.
     log_has_erased: AtomicBool,
     /// Why nothing is committed any more. It stays so until the end of the process: what comes back may be another
@@ -57,6 +57,13 @@ impl From<Metadata> for Identity {
     }
 }
 
+/// What SQLite keeps beside a database that is open: which files they are, of those that are looked for.
+#[derive(Debug, Clone, Copy, Default)]
+struct LogFiles {
+    log: Option<Identity>,
+    index: Option<Identity>,
+}
+
 /// Why nothing is committed any more: it could be lost, or contradict what another gateway commits. Somebody has
 /// deleted, moved away or replaced a file while it was open, the disk has lost pages of it, or nobody looks after it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -73,6 +80,13 @@ pub(crate) enum Gone {
         .0.display()
     )]
     Log(PathBuf),
+    /// The locks of the log are on it. Another program makes a file of its own, and nobody sees the other's locks: what
+    /// it reads may be written over under its hands.
+    #[error(
+        "the index of the write-ahead log, `{}`, was deleted, moved away or replaced while it was open, so other programs that open the database do not see what the gateway does, nor it what they do, and nothing is recorded any more: close every other program that has the database open, stop the gateway by SIGTERM, and start it again; throw away the backups that were made since the file was gone",
+        .0.display()
+    )]
+    LogIndex(PathBuf),
     /// Another gateway can have claimed the database, and neither would know what the other commits.
     #[error(
         "the lock file `{}` was deleted, moved away or replaced while it was held, so another gateway may be at work on this database, and nothing is recorded any more: stop every gateway on it, and start one",
@@ -109,7 +123,7 @@ impl DatabaseFile {
             file: Mutex::new(Some(ManuallyDrop::new(file))),
             database: identity,
             lock: claim.lock(),
-            log: Mutex::new(None),
+            log: Mutex::default(),
             log_has_erased: AtomicBool::new(false),
             gone: OnceLock::new(),
         })
@@ -182,22 +196,33 @@ impl DatabaseFile {
             return Some(Gone::Lock(self.lock.path.clone()));
         }
         // Locked while it is looked for: nobody closes the last connection in between, with which the log would go.
-        let log = self.known_log();
-        let path = log_path(&self.path);
-        match *log {
-            Some(identity) if !is(path.symlink_metadata(), identity) => Some(Gone::Log(path)),
-            _ => None,
+        let known = self.known_log();
+        let is_gone = |path: &Path, known: Option<Identity>| {
+            known.is_some_and(|identity| !is(path.symlink_metadata(), identity))
+        };
+        let (log, index) = (log_path(&self.path), log_index_path(&self.path));
+        if is_gone(&log, known.log) {
+            Some(Gone::Log(log))
+        } else if is_gone(&index, known.index) {
+            Some(Gone::LogIndex(index))
+        } else {
+            None
         }
     }
 
-    /// Remembers which file the write-ahead log is, and looks for it from then on. Somebody has to keep it open.
+    /// Remembers which files the write-ahead log and its index are, and looks for them from then on. Somebody has to
+    /// keep them open.
     pub(crate) fn hold_log(&self) {
-        *self.known_log() = log_path(&self.path).metadata().ok().map(Identity::from);
+        let identity = |path: PathBuf| path.metadata().ok().map(Identity::from);
+        *self.known_log() = LogFiles {
+            log: identity(log_path(&self.path)),
+            index: identity(log_index_path(&self.path)),
+        };
     }
 
-    /// Does not look for the write-ahead log any more. It comes before whoever keeps it open is closed.
+    /// Does not look for the write-ahead log and its index any more. It comes before whoever keeps them open is closed.
     pub(crate) fn let_go_of_log(&self) {
-        *self.known_log() = None;
+        *self.known_log() = LogFiles::default();
     }
 
     /// Notes that something is erased that the log may have.
@@ -219,15 +244,24 @@ impl DatabaseFile {
         self.file.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn known_log(&self) -> MutexGuard<'_, Option<Identity>> {
+    fn known_log(&self) -> MutexGuard<'_, LogFiles> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// The write-ahead log of a database.
 pub(crate) fn log_path(database: &Path) -> PathBuf {
+    beside(database, "-wal")
+}
+
+/// The index of the log, in memory that everybody shares who has the database open.
+pub(crate) fn log_index_path(database: &Path) -> PathBuf {
+    beside(database, "-shm")
+}
+
+fn beside(database: &Path, ending: &str) -> PathBuf {
     let mut path = database.as_os_str().to_owned();
-    path.push("-wal");
+    path.push(ending);
     path.into()
 }
 

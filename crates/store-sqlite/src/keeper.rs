@@ -22,7 +22,7 @@ impl Keeper {
     /// Opens it, beside another connection.
     pub(crate) fn open(file: Arc<DatabaseFile>) -> Result<Self, BoxError> {
         let connection = connect::committer(file.path())?;
-        // SQLite opens the log when something is read.
+        // SQLite opens the log and its index when something is read.
         connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
         file.hold_log();
         Ok(Self {

@@ -3,7 +3,7 @@
 
 use super::{Folder, head, write_three};
 use crate::SqliteStore;
-use crate::file::{Gone, log_path};
+use crate::file::{Gone, log_index_path, log_path};
 use sqlx::Connection;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
@@ -202,6 +202,27 @@ async fn a_log_that_was_deleted_takes_no_commit_any_more_and_what_is_in_it_is_ke
     refused(&store, &chain).await;
     store.close().await;
     assert_eq!(head(&folder.open().await).await, chain.head());
+}
+
+/// Another program that opens the database makes a file of its own, and has no lock in common with this one.
+#[tokio::test]
+async fn a_database_whose_log_has_lost_its_index_takes_no_commit_any_more() {
+    for is_replaced in [false, true] {
+        let folder = Folder::new();
+        let store = folder.open().await;
+        let mut chain = Chain::new(1);
+        write_three(&store, &mut chain).await;
+        store.file.look().unwrap();
+        std::fs::remove_file(log_index_path(&folder.path())).unwrap();
+        if is_replaced {
+            std::fs::write(log_index_path(&folder.path()), "").unwrap();
+        }
+        assert!(matches!(store.file.look(), Err(Gone::LogIndex(_))));
+        store.check().unwrap_err();
+        refused(&store, &chain).await;
+        store.close().await;
+        assert_eq!(head(&folder.open().await).await, chain.head());
+    }
 }
 
 /// Another gateway can have claimed the database by then.
