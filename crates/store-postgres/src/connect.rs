@@ -39,8 +39,15 @@ const NAME: &str = "countersign";
 /// A gateway that stops between the steps of a turn, by SIGSTOP or with its network gone, holds up the tenants of
 /// its batch for no longer than this: then the server ends its transaction.
 const IDLE_IN_TURN_MAX: &str = "2s";
-/// How long a turn waits for another one with the same tenants: longer than a gateway that has stopped is waited for, so
-/// that the others go on without an error.
+/// The same where an answer is on its way to it that it does not take, in milliseconds. The server is not idle while it
+/// sends, and no other limit ends that: it is in the middle of a statement that a cancel does not reach, and keepalives
+/// are not sent while something is not acknowledged. Longer than the other one, because a network that loses a few
+/// packets is as quiet as one that is gone.
+const UNTAKEN_IN_TURN_MILLIS_MAX: &str = "5000";
+/// The same where nobody waits for a lock: whoever loads does not always read as fast as the server sends.
+const UNTAKEN_MILLIS_MAX: &str = "15000";
+/// How long a turn waits for another one with the same tenants: longer than a gateway is waited for that has stopped
+/// between its steps, so that the others go on without an error.
 const LOCK_WAIT_MAX: &str = "3s";
 /// How long any statement of a turn may run. It does not bound the wait for the disk or a standby in COMMIT: the server stops
 /// the clock before that, as it must, because there is no way back from there.
@@ -66,7 +73,9 @@ const LOOK_WAIT_MAX: Duration = Duration::from_secs(2);
 const MIGRATION_TIME_MAX: &str = "10min";
 
 /// What all connections have in common. The server looks after clients that have gone without a word, because it is
-/// their transactions that hold locks: it asks after 5 quiet seconds and gives them up after 15.
+/// their transactions that hold locks: it asks after 5 quiet seconds and gives them up after 15, or after 10 those that
+/// write, because an unanswered question counts as an answer that nobody takes. One that answers and takes nothing any
+/// more is given up as well. On a Unix socket, whose other end is on the same machine, none of this counts.
 fn common(base: &PgConnectOptions) -> PgConnectOptions {
     let named = match base.get_application_name() {
         Some(_) => base.clone(),
@@ -77,6 +86,7 @@ fn common(base: &PgConnectOptions) -> PgConnectOptions {
             ("tcp_keepalives_idle", "5"),
             ("tcp_keepalives_interval", "5"),
             ("tcp_keepalives_count", "2"),
+            ("tcp_user_timeout", UNTAKEN_MILLIS_MAX),
             // Compiling a statement takes longer than running any of ours.
             ("jit", "off"),
             // The rows of a turn come as text, of which the driver reads bytes in this form only.
@@ -142,6 +152,7 @@ fn writer(base: &PgConnectOptions) -> PgConnectOptions {
         ("statement_timeout", WRITE_TIME_MAX),
         ("lock_timeout", LOCK_WAIT_MAX),
         ("idle_in_transaction_session_timeout", IDLE_IN_TURN_MAX),
+        ("tcp_user_timeout", UNTAKEN_IN_TURN_MILLIS_MAX),
         // A commit is planned once a connection and not with every batch: planning takes longer than running it.
         ("plan_cache_mode", "force_generic_plan"),
         // Everything that a turn looks up, it looks up by key. Without this a plan that was made while a table was small

@@ -27,7 +27,8 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
          ALTER DATABASE {name} SET default_transaction_isolation = 'serializable';
          ALTER DATABASE {name} SET default_transaction_read_only = on;
          ALTER DATABASE {name} SET bytea_output = 'escape';
-         ALTER DATABASE {name} SET statement_timeout = 0",
+         ALTER DATABASE {name} SET statement_timeout = 0;
+         ALTER DATABASE {name} SET tcp_user_timeout = 0",
         name = database.name()
     );
     sqlx::raw_sql(AssertSqlSafe(weaken))
@@ -49,12 +50,15 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
             ("lock_timeout", "3s"),
             ("idle_in_transaction_session_timeout", "2s"),
             ("tcp_keepalives_idle", "5"),
+            ("tcp_user_timeout", "5000"),
             ("plan_cache_mode", plans),
             ("application_name", "countersign"),
         ] {
             assert_eq!(setting(&mut lent, name).await, value, "{name}");
         }
     }
+    let mut lent = store.loads.lend().await.unwrap();
+    assert_eq!(setting(&mut lent, "tcp_user_timeout").await, "15000");
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
     // The second turn is told where the tenant stands.
