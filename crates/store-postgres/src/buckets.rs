@@ -72,59 +72,56 @@ impl Buckets for PostgresStore {
 
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
         let sizes = Sizes::of(sizes);
-        let mut lent = self.leases.lend().await.map_err(unavailable)?;
         // The rows are locked in their order, so that two who do this do not wait for each other in a ring. The clock
         // is read under their locks, as for a lease.
-        let update = sqlx::query!(
-            "UPDATE buckets
-             SET (capacity, refill_per_second, level, at) = (
-                 SELECT
-                     asked.capacity,
-                     asked.refill_per_second,
-                     least(
+        let update = || {
+            sqlx::query!(
+                "UPDATE buckets
+                 SET (capacity, refill_per_second, level, at) = (
+                     SELECT
                          asked.capacity,
-                         buckets.capacity,
-                         buckets.level + (until - buckets.at) / 1000::double precision * buckets.refill_per_second
-                     ),
-                     until
+                         asked.refill_per_second,
+                         least(
+                             asked.capacity,
+                             buckets.capacity,
+                             buckets.level + (until - buckets.at) / 1000::double precision * buckets.refill_per_second
+                         ),
+                         until
+                     FROM (
+                         SELECT greatest(buckets.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
+                     ) AS time
+                 )
                  FROM (
-                     SELECT greatest(buckets.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
-                 ) AS time
-             )
-             FROM (
-                 SELECT
-                     buckets.tenant_id,
-                     buckets.owner,
-                     size.capacity,
-                     size.refill_per_second
-                 FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::double precision[])
-                     AS size (tenant_id, owner, capacity, refill_per_second)
-                 JOIN buckets
-                     ON buckets.tenant_id = size.tenant_id
-                    AND buckets.owner = size.owner
-                 WHERE (buckets.capacity, buckets.refill_per_second) <> (size.capacity, size.refill_per_second)
-                 ORDER BY
-                     buckets.tenant_id,
-                     buckets.owner
-                 FOR UPDATE OF buckets
-             ) AS asked
-             WHERE buckets.tenant_id = asked.tenant_id
-               AND buckets.owner = asked.owner",
-            &sizes.tenants,
-            &sizes.owners,
-            &sizes.capacities,
-            &sizes.refills,
-        );
-        let done = in_time(
-            lent.time_max(),
-            update.execute(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        lent.settle_clean(done).map(drop).map_err(unavailable)
+                     SELECT
+                         buckets.tenant_id,
+                         buckets.owner,
+                         size.capacity,
+                         size.refill_per_second
+                     FROM unnest($1::uuid[], $2::text[], $3::bigint[], $4::double precision[])
+                         AS size (tenant_id, owner, capacity, refill_per_second)
+                     JOIN buckets
+                         ON buckets.tenant_id = size.tenant_id
+                        AND buckets.owner = size.owner
+                     WHERE (buckets.capacity, buckets.refill_per_second) <> (size.capacity, size.refill_per_second)
+                     ORDER BY
+                         buckets.tenant_id,
+                         buckets.owner
+                     FOR UPDATE OF buckets
+                 ) AS asked
+                 WHERE buckets.tenant_id = asked.tenant_id
+                   AND buckets.owner = asked.owner",
+                &sizes.tenants,
+                &sizes.owners,
+                &sizes.capacities,
+                &sizes.refills,
+            )
+        };
+        self.leases.write(update).await.map(drop)
     }
 
     async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
         let mut lent = self.leases.lend().await.map_err(unavailable)?;
+        // Once: what was put back twice would be more than was lent.
         let update = sqlx::query!(
             "UPDATE buckets
              SET level = least(capacity, level + $3::bigint)
@@ -229,35 +226,30 @@ impl PostgresStore {
     /// Forgets those of these buckets that nothing was lent of meanwhile.
     async fn forget_buckets(&self, buckets: Vec<Key>) -> Result<u64, StoreError> {
         let (tenants, owners): (Vec<_>, Vec<_>) = buckets.into_iter().unzip();
-        let mut lent = self.sweeps.lend().await.map_err(unavailable)?;
         // Rows that somebody is leasing from are passed over. The others are locked first, and looked at again then.
-        let delete = sqlx::query!(
-            "DELETE FROM buckets
-             USING (
-                 SELECT
-                     buckets.tenant_id,
-                     buckets.owner
-                 FROM unnest($1::uuid[], $2::text[]) AS asked (tenant_id, owner)
-                 JOIN buckets
-                     ON buckets.tenant_id = asked.tenant_id
-                    AND buckets.owner = asked.owner
-                 WHERE buckets.level + buckets.refill_per_second
-                     * greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - buckets.at) / 1000
-                     >= buckets.capacity
-                 FOR UPDATE OF buckets SKIP LOCKED
-             ) AS filled
-             WHERE buckets.tenant_id = filled.tenant_id
-               AND buckets.owner = filled.owner",
-            &tenants,
-            &owners,
-        );
-        let done = in_time(
-            lent.time_max(),
-            delete.execute(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        let done = lent.settle_clean(done).map_err(unavailable)?;
-        Ok(done.rows_affected())
+        let delete = || {
+            sqlx::query!(
+                "DELETE FROM buckets
+                 USING (
+                     SELECT
+                         buckets.tenant_id,
+                         buckets.owner
+                     FROM unnest($1::uuid[], $2::text[]) AS asked (tenant_id, owner)
+                     JOIN buckets
+                         ON buckets.tenant_id = asked.tenant_id
+                        AND buckets.owner = asked.owner
+                     WHERE buckets.level + buckets.refill_per_second
+                         * greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - buckets.at) / 1000
+                         >= buckets.capacity
+                     FOR UPDATE OF buckets SKIP LOCKED
+                 ) AS filled
+                 WHERE buckets.tenant_id = filled.tenant_id
+                   AND buckets.owner = filled.owner",
+                &tenants,
+                &owners,
+            )
+        };
+        self.sweeps.write(delete).await
     }
 }
 

@@ -12,7 +12,7 @@ use sqlx::error::DatabaseError;
 use sqlx::postgres::{
     PgArguments, PgConnectOptions, PgConnection, PgDatabaseError, PgRow, PgSeverity, Postgres,
 };
-use sqlx::query::Map;
+use sqlx::query::{Map, Query};
 use sqlx::{ConnectOptions, Connection, Row};
 use std::future::Future;
 use std::io::ErrorKind;
@@ -130,7 +130,8 @@ impl Connections {
         })
     }
 
-    /// The rows that a query gives which changes nothing. It is made anew if it has to be asked again.
+    /// The rows that a query gives which may be asked twice, as one may that changes nothing. It is made anew if it has
+    /// to be asked again.
     pub(crate) async fn read<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Error> + Send>(
         self: &Arc<Self>,
         query: impl Fn() -> Map<'static, Postgres, F, PgArguments> + Send,
@@ -144,6 +145,27 @@ impl Connections {
             .await;
             match lent.settle_clean(rows) {
                 Ok(rows) => return Ok(rows),
+                Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
+                Err(error) => return Err(unavailable(error)),
+            }
+        }
+    }
+
+    /// Runs a statement that may be run twice, because a second time does no harm: the first may have arrived although
+    /// nobody has heard so. It is made anew if it has to be run again. Returns how many rows were written the last time.
+    pub(crate) async fn write(
+        self: &Arc<Self>,
+        statement: impl Fn() -> Query<'static, Postgres, PgArguments> + Send,
+    ) -> Result<u64, StoreError> {
+        let mut lent = self.lend().await.map_err(unavailable)?;
+        loop {
+            let done = in_time(
+                lent.time_max(),
+                statement().execute(lent.start().map_err(unavailable)?),
+            )
+            .await;
+            match lent.settle_clean(done) {
+                Ok(done) => return Ok(done.rows_affected()),
                 Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
                 Err(error) => return Err(unavailable(error)),
             }

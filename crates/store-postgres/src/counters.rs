@@ -1,8 +1,7 @@
 //! What was counted of quotas: written in the commit of what is counted, read by key.
 
-use crate::connections::in_time;
 use crate::decode::{RowLabel, uuid};
-use crate::{PostgresStore, bounded, unavailable};
+use crate::{PostgresStore, bounded};
 use async_trait::async_trait;
 use canon::Digest;
 use model::{Counter, TenantId, Timestamp};
@@ -201,33 +200,28 @@ impl PostgresStore {
     /// Forgets those of these counters that nothing was counted in meanwhile.
     async fn forget(&self, counters: Vec<Key>, before: Timestamp) -> Result<u64, StoreError> {
         let (tenants, keys): (Vec<_>, Vec<_>) = counters.into_iter().unzip();
-        let mut lent = self.sweeps.lend().await.map_err(unavailable)?;
         // Rows that somebody is counting in are passed over. The others are locked first, and looked at again then.
-        let delete = sqlx::query!(
-            "DELETE FROM quota_counters
-             USING (
-                 SELECT
-                     quota_counters.tenant_id,
-                     quota_counters.key
-                 FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant_id, key)
-                 JOIN quota_counters
-                     ON quota_counters.tenant_id = asked.tenant_id
-                    AND quota_counters.key = asked.key
-                 WHERE quota_counters.at < $3
-                 FOR UPDATE OF quota_counters SKIP LOCKED
-             ) AS old
-             WHERE quota_counters.tenant_id = old.tenant_id
-               AND quota_counters.key = old.key",
-            &tenants,
-            &keys,
-            before.millis(),
-        );
-        let done = in_time(
-            lent.time_max(),
-            delete.execute(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        let done = lent.settle_clean(done).map_err(unavailable)?;
-        Ok(done.rows_affected())
+        let delete = || {
+            sqlx::query!(
+                "DELETE FROM quota_counters
+                 USING (
+                     SELECT
+                         quota_counters.tenant_id,
+                         quota_counters.key
+                     FROM unnest($1::uuid[], $2::bytea[]) AS asked (tenant_id, key)
+                     JOIN quota_counters
+                         ON quota_counters.tenant_id = asked.tenant_id
+                        AND quota_counters.key = asked.key
+                     WHERE quota_counters.at < $3
+                     FOR UPDATE OF quota_counters SKIP LOCKED
+                 ) AS old
+                 WHERE quota_counters.tenant_id = old.tenant_id
+                   AND quota_counters.key = old.key",
+                &tenants,
+                &keys,
+                before.millis(),
+            )
+        };
+        self.sweeps.write(delete).await
     }
 }

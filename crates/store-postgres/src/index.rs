@@ -1,28 +1,13 @@
 //! The search index, in tables of its own, written by whichever gateway has claimed a block. Each call is one statement.
 
-use crate::connections::in_time;
 use crate::decode::uuid;
-use crate::{PostgresStore, bounded, unavailable};
+use crate::{PostgresStore, bounded};
 use async_trait::async_trait;
 use canon::Digest;
 use model::TenantId;
-use sqlx::Postgres;
-use sqlx::postgres::PgArguments;
-use sqlx::query::Query;
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
 use store::{BlockClaim, IndexedBlock, Posting, SearchIndex, StoreError};
-
-impl PostgresStore {
-    /// Runs a statement on a connection that is not that of a turn. Returns how many rows it wrote.
-    async fn write_index(&self, statement: Query<'_, Postgres, PgArguments>) -> Result<u64, StoreError> {
-        let mut lent = self.leases.lend().await.map_err(unavailable)?;
-        let time_max = lent.time_max();
-        let done = in_time(time_max, statement.execute(lent.start().map_err(unavailable)?)).await;
-        let done = lent.settle_clean(done).map_err(unavailable)?;
-        Ok(done.rows_affected())
-    }
-}
 
 #[async_trait]
 impl SearchIndex for PostgresStore {
@@ -110,45 +95,51 @@ impl SearchIndex for PostgresStore {
         block: u64,
         claim: &BlockClaim,
     ) -> Result<bool, StoreError> {
-        let statement = sqlx::query!(
-            "INSERT INTO search_blocks AS known (tenant_id, block, token, claimed_until)
-             VALUES ($1, $2, $3, $4)
-             ON CONFLICT (tenant_id, block) DO UPDATE
-             SET token = excluded.token,
-                 claimed_until = excluded.claimed_until,
-                 end_hash = NULL
-             WHERE $5
-                OR (
-                    known.end_hash IS NULL
-                    AND (known.claimed_until <= $6 OR known.claimed_until > $7)
-                )",
-            uuid(tenant),
-            number(block),
-            claim.token,
-            claim.until.millis(),
-            claim.by_force,
-            claim.now.millis(),
-            claim.believed_until().millis(),
-        );
-        if self.write_index(statement).await? == 0 {
+        let statement = || {
+            sqlx::query!(
+                "INSERT INTO search_blocks AS known (tenant_id, block, token, claimed_until)
+                 VALUES ($1, $2, $3, $4)
+                 ON CONFLICT (tenant_id, block) DO UPDATE
+                 SET token = excluded.token,
+                     claimed_until = excluded.claimed_until,
+                     end_hash = NULL
+                 WHERE $5
+                    OR (
+                        known.end_hash IS NULL
+                        AND (known.claimed_until <= $6 OR known.claimed_until > $7)
+                    )",
+                uuid(tenant),
+                number(block),
+                claim.token,
+                claim.until.millis(),
+                claim.by_force,
+                claim.now.millis(),
+                claim.believed_until().millis(),
+            )
+        };
+        // Where it was run twice and the first time did arrive, this says that somebody else has a claim. It is ours, and
+        // ends as any that nobody makes use of.
+        if self.leases.write(statement).await? == 0 {
             return Ok(false);
         }
         // A statement of its own, because it has to see what was put while the one before waited for the row. From now on nobody
         // puts anything there who has no newer claim, and then that claim is what empties it.
-        let statement = sqlx::query!(
-            "DELETE FROM search_postings
-             USING search_blocks
-             WHERE search_postings.tenant_id = $1
-               AND search_postings.block = $2
-               AND search_blocks.tenant_id = $1
-               AND search_blocks.block = $2
-               AND search_blocks.token = $3
-               AND search_blocks.end_hash IS NULL",
-            uuid(tenant),
-            number(block),
-            claim.token,
-        );
-        self.write_index(statement).await?;
+        let statement = || {
+            sqlx::query!(
+                "DELETE FROM search_postings
+                 USING search_blocks
+                 WHERE search_postings.tenant_id = $1
+                   AND search_postings.block = $2
+                   AND search_blocks.tenant_id = $1
+                   AND search_blocks.block = $2
+                   AND search_blocks.token = $3
+                   AND search_blocks.end_hash IS NULL",
+                uuid(tenant),
+                number(block),
+                claim.token,
+            )
+        };
+        self.leases.write(statement).await?;
         Ok(true)
     }
 
@@ -176,52 +167,51 @@ impl SearchIndex for PostgresStore {
             .map(|posting| posting.term.cast_signed())
             .collect();
         let places: Vec<&[u8]> = postings.iter().map(|posting| &posting.places[..]).collect();
-        let statement = sqlx::query!(
-            r#"WITH put AS (
-                 UPDATE search_blocks
-                 SET end_hash = $4
-                 WHERE tenant_id = $1
-                   AND block = $2
-                   AND token = $3
-                   AND end_hash IS NULL
-                 RETURNING block
-             ), filled AS (
-                 INSERT INTO search_postings (tenant_id, block, term, places)
-                 SELECT $1, put.block, posting.term, posting.places
-                 FROM put
-                 CROSS JOIN unnest($5::bigint[], $6::bytea[]) AS posting (term, places)
-             )
-             SELECT block FROM put"#,
-            uuid(tenant),
-            number(block.block),
-            block.token,
-            &block.end.as_bytes()[..],
-            &terms,
-            &places as &[&[u8]],
-        );
-        let mut lent = self.leases.lend().await.map_err(unavailable)?;
-        let time_max = lent.time_max();
-        let put = in_time(
-            time_max,
-            statement.fetch_optional(lent.start().map_err(unavailable)?),
-        )
-        .await;
-        let put = lent.settle_clean(put).map_err(unavailable)?;
-        Ok(put.is_some())
+        let statement = || {
+            sqlx::query!(
+                r#"WITH put AS (
+                     UPDATE search_blocks
+                     SET end_hash = $4
+                     WHERE tenant_id = $1
+                       AND block = $2
+                       AND token = $3
+                       AND end_hash IS NULL
+                     RETURNING block
+                 ), filled AS (
+                     INSERT INTO search_postings (tenant_id, block, term, places)
+                     SELECT $1, put.block, posting.term, posting.places
+                     FROM put
+                     CROSS JOIN unnest($5::bigint[], $6::bytea[]) AS posting (term, places)
+                 )
+                 SELECT block FROM put"#,
+                uuid(tenant),
+                number(block.block),
+                block.token,
+                &block.end.as_bytes()[..],
+                &terms,
+                &places as &[&[u8]],
+            )
+        };
+        // Where it was run twice and the first time did arrive, this says that the claim is gone. It is, and the block is
+        // in the index.
+        let put = self.leases.read(statement).await?;
+        Ok(!put.is_empty())
     }
 
     async fn release_block(&self, tenant: TenantId, block: u64, token: i64) -> Result<(), StoreError> {
-        let statement = sqlx::query!(
-            "DELETE FROM search_blocks
-             WHERE tenant_id = $1
-               AND block = $2
-               AND token = $3
-               AND end_hash IS NULL",
-            uuid(tenant),
-            number(block),
-            token,
-        );
-        self.write_index(statement).await.map(drop)
+        let statement = || {
+            sqlx::query!(
+                "DELETE FROM search_blocks
+                 WHERE tenant_id = $1
+                   AND block = $2
+                   AND token = $3
+                   AND end_hash IS NULL",
+                uuid(tenant),
+                number(block),
+                token,
+            )
+        };
+        self.leases.write(statement).await.map(drop)
     }
 }
 

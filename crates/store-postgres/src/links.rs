@@ -1,9 +1,8 @@
 //! Which run started which, and the answers that are given again: rows that are written once and never changed. Answers
 //! are forgotten.
 
-use crate::connections::in_time;
+use crate::PostgresStore;
 use crate::decode::{RowLabel, uuid};
-use crate::{PostgresStore, unavailable};
 use model::{RunLink, TenantId, Timestamp};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
@@ -235,29 +234,24 @@ pub(crate) fn decode_replies(rows: Vec<ReplyFound>) -> Result<Vec<ReplyRow>, Sto
 
 /// Forgets answers that were given before this.
 pub(crate) async fn forget_replies(store: &PostgresStore, before: Timestamp) -> Result<u64, StoreError> {
-    let mut lent = store.sweeps.lend().await.map_err(unavailable)?;
     // What another gateway forgets at the same time is passed over.
-    let delete = sqlx::query!(
-        "DELETE FROM replies
-         USING (
-             SELECT tenant_id, caller, key
-             FROM replies
-             WHERE at < $1
-             ORDER BY at
-             LIMIT $2
-             FOR UPDATE SKIP LOCKED
-         ) AS old
-         WHERE replies.tenant_id = old.tenant_id
-           AND replies.caller = old.caller
-           AND replies.key = old.key",
-        before.millis(),
-        FORGOTTEN_MAX,
-    );
-    let done = in_time(
-        lent.time_max(),
-        delete.execute(lent.start().map_err(unavailable)?),
-    )
-    .await;
-    let done = lent.settle_clean(done).map_err(unavailable)?;
-    Ok(done.rows_affected())
+    let delete = || {
+        sqlx::query!(
+            "DELETE FROM replies
+             USING (
+                 SELECT tenant_id, caller, key
+                 FROM replies
+                 WHERE at < $1
+                 ORDER BY at
+                 LIMIT $2
+                 FOR UPDATE SKIP LOCKED
+             ) AS old
+             WHERE replies.tenant_id = old.tenant_id
+               AND replies.caller = old.caller
+               AND replies.key = old.key",
+            before.millis(),
+            FORGOTTEN_MAX,
+        )
+    };
+    store.sweeps.write(delete).await
 }

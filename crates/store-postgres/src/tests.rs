@@ -19,6 +19,7 @@ use crate::connections::Lent;
 use crate::testing::{Database, SERVER_VARIABLE};
 use crate::{OpenError, PostgresStore};
 use ledger::Head;
+use sqlx::PgConnection;
 use std::time::Duration;
 use store::conformance::sample::Chain;
 use store::{Directories, Records};
@@ -77,6 +78,17 @@ async fn hear(store: &PostgresStore) {
         }
     };
     timeout(PATIENCE, heard).await.expect("nothing was heard");
+}
+
+/// Ends all sessions in the database of this one, and waits until they have ended.
+async fn end_sessions(stranger: &mut PgConnection) {
+    let end = sqlx::query(
+        "SELECT pg_terminate_backend(pid, $1)
+         FROM pg_stat_activity
+         WHERE datname = current_database() AND pid <> pg_backend_pid()",
+    );
+    let time_max = i64::try_from(PATIENCE.as_millis()).unwrap();
+    end.bind(time_max).execute(stranger).await.unwrap();
 }
 
 /// All connections that asks wait for.

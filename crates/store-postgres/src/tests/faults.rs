@@ -1,13 +1,17 @@
 //! Connections that break at the worst moment. The store finds out by itself what became of a commit, and says nothing that
 //! is not so.
 
-use super::{CUT_TRIES, PATIENCE, database, head, open, open_at, write_three};
+use super::{CUT_TRIES, PATIENCE, database, end_sessions, head, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::testing::{Cut, Database, Network};
+use model::{Bucket, Timestamp};
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
 use store::conformance::{STALLS_MAX, stood_still, try_commit};
-use store::{Batch, CommitError, Directories, Journal, Records, RequestKey};
+use store::{
+    Batch, BlockClaim, BucketKey, Buckets, Budgets, CommitError, Directories, IndexedBlock, Journal, Records,
+    RequestKey, SearchIndex, Wanted,
+};
 use tokio::time::timeout;
 
 /// A store behind a network that breaks when it is told to.
@@ -292,17 +296,54 @@ async fn a_connection_that_the_server_has_closed_is_replaced_without_an_error() 
     for _ in 0..3 {
         write_three(&store, &mut chain).await;
         store.head(chain.tenant).await.unwrap();
-        sqlx::query(
-            "SELECT pg_terminate_backend(pid)
-             FROM pg_stat_activity
-             WHERE datname = current_database() AND pid <> pg_backend_pid()",
-        )
-        .execute(&mut stranger)
-        .await
-        .unwrap();
+        end_sessions(&mut stranger).await;
     }
     write_three(&store, &mut chain).await;
     assert_eq!(head(&store, &chain).await, chain.head());
+}
+
+#[tokio::test]
+async fn what_may_be_done_twice_is_done_where_the_server_has_closed_the_connection() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut stranger = database.stranger().await;
+    let tenant = Chain::new(1).tenant;
+    let key = BucketKey {
+        tenant,
+        owner: "agent:1".to_owned(),
+    };
+    let [small, large] = [5, 10].map(|capacity| Bucket::new(capacity, 0.0).unwrap());
+    let wanted = |most| Wanted { least: 1, most };
+    assert_eq!(store.lease(&key, large, wanted(4)).await.unwrap().granted, 4);
+    end_sessions(&mut stranger).await;
+    store.resize(&[(key.clone(), small)]).await.unwrap();
+    // Of the six that were left it has kept what fits.
+    assert_eq!(store.lease(&key, large, wanted(10)).await.unwrap().granted, 5);
+
+    let now = Timestamp::from_millis(0);
+    let claim = BlockClaim {
+        token: 1,
+        now,
+        until: Timestamp::from_millis(20),
+        by_force: false,
+    };
+    end_sessions(&mut stranger).await;
+    assert!(store.claim_block(tenant, 0, &claim).await.unwrap());
+    let block = IndexedBlock {
+        block: 0,
+        end: Chain::new(1).head().hash,
+        token: 1,
+        made_at: None,
+    };
+    end_sessions(&mut stranger).await;
+    assert!(store.put_block(tenant, &block, &[]).await.unwrap());
+    end_sessions(&mut stranger).await;
+    store.release_block(tenant, 0, 1).await.unwrap();
+
+    for _ in 0..2 {
+        assert_eq!(store.forget_replies(now).await.unwrap(), 0);
+        end_sessions(&mut stranger).await;
+    }
 }
 
 #[tokio::test]
