@@ -2,7 +2,8 @@
 //!
 //! Every setting that durability or boundedness rests on is set here and nowhere else, and explicitly: what the server, the
 //! database or the role have as their default must not weaken a promise. The settings travel with the start of a
-//! connection, so they cost no round trip, and they take precedence over those of the URL.
+//! connection, so they cost no round trip, and they take precedence over those of the URL. One that older servers do not
+//! know is set by [`look_at`], which goes first over every connection that holds transactions.
 
 use crate::connections::{Connections, look_at};
 use sqlx::ConnectOptions;
@@ -87,6 +88,8 @@ fn common(base: &PgConnectOptions) -> PgConnectOptions {
             ("tcp_keepalives_interval", "5"),
             ("tcp_keepalives_count", "2"),
             ("tcp_user_timeout", UNTAKEN_MILLIS_MAX),
+            // Connections are kept for as long as they are well, and the one that listens is idle most of the time.
+            ("idle_session_timeout", "0"),
             // Compiling a statement takes longer than running any of ours.
             ("jit", "off"),
             // The rows of a turn come as text, of which the driver reads bytes in this form only.

@@ -422,12 +422,17 @@ pub(crate) struct Reached {
     pub(crate) has_settings: bool,
 }
 
-/// Asks a new connection where it leads.
+/// Asks a new connection where it leads, and sets on the way what cannot travel with its start: a server older than 17
+/// does not know this limit, and would refuse the connection.
 pub(crate) async fn look_at(connection: &mut PgConnection) -> Result<Reached, sqlx::Error> {
     let row = sqlx::raw_sql(
         "SELECT
              pg_is_in_recovery(),
-             coalesce(current_setting('countersign.settings', true), '') = 'sent'",
+             coalesce(current_setting('countersign.settings', true), '') = 'sent',
+             CASE
+                 WHEN current_setting('server_version_num')::int >= 170000
+                 THEN set_config('transaction_timeout', '0', false)
+             END",
     )
     .fetch_one(connection)
     .await?;

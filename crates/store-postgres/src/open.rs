@@ -449,7 +449,9 @@ async fn schema(address: &Address, connection: &mut PgConnection) -> Result<Sche
 /// Runs the steps that are missing. Of several gateways that start at once, one does it and the others wait.
 async fn migrate(address: &Address) -> Result<(), OpenError> {
     // A pool of one and not a connection, because the future of migrating a connection is not `Send`.
-    let one = connect::pool(1);
+    let one = connect::pool(1)
+        // A step may take longer than the server's owner lets a transaction last.
+        .after_connect(|connection, _| Box::pin(async move { look_at(connection).await.map(drop) }));
     let one = one
         .connect_with(connect::migrator(&address.options))
         .await

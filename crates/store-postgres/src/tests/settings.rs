@@ -65,6 +65,35 @@ async fn every_commit_is_synced_whatever_the_defaults_are() {
     write_three(&store, &mut chain).await;
 }
 
+#[tokio::test]
+async fn no_connection_ends_because_it_lasts_longer_than_is_the_default() {
+    let database = database().await;
+    let mut stranger = database.stranger().await;
+    let version: i32 = sqlx::query_scalar("SELECT current_setting('server_version_num')::int")
+        .fetch_one(&mut stranger)
+        .await
+        .unwrap();
+    let mut timeouts = vec!["idle_session_timeout"];
+    // Since version 17.
+    if version >= 170_000 {
+        timeouts.push("transaction_timeout");
+    }
+    for name in &timeouts {
+        let shorten = format!("ALTER DATABASE {} SET {name} = '1h'", database.name());
+        sqlx::raw_sql(AssertSqlSafe(shorten))
+            .execute(&mut stranger)
+            .await
+            .unwrap();
+    }
+    let store = open(&database).await;
+    for connections in [&store.turns, &store.readers, &store.loads, &store.looks] {
+        let mut lent = connections.lend().await.unwrap();
+        for name in &timeouts {
+            assert_eq!(setting(&mut lent, name).await, "0", "{name}");
+        }
+    }
+}
+
 /// One decision, from where the chain stands.
 async fn write_one(store: &PostgresStore) -> Result<(), CommitError> {
     let mut chain = Chain::new(1);
