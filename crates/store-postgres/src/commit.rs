@@ -15,7 +15,7 @@ use sqlx::postgres::PgSeverity;
 use sqlx::types::Uuid;
 use std::collections::HashMap;
 use std::error::Error;
-use store::{Batch, ChainPosition, CommitError};
+use store::{Batch, ChainPosition, CommitError, TurnOver};
 use tokio::time::timeout;
 
 /// The channel on which gateways tell each other that a directory has changed. The payload says which store said so.
@@ -114,7 +114,8 @@ impl Work {
             Failure::BeforeCommit(error) => Err(CommitError::NotWritten(error)),
             Failure::AtCommit(error) => match landed::look(lent.home(), mark, None).await {
                 Some(true) => Ok(()),
-                Some(false) => Err(CommitError::NotWritten(error)),
+                // Whoever looked had the lock that the turn has held, so the turn is over.
+                Some(false) => Err(CommitError::NotWritten(Box::new(TurnOver(error)))),
                 None => Err(CommitError::Unknown(error)),
             },
         }

@@ -486,10 +486,11 @@ pub(crate) fn severity(error: &sqlx::Error) -> Option<PgSeverity> {
     Some(error.severity())
 }
 
-/// Why a statement before COMMIT has failed in a turn. It may be that the turn is over: the server has ended it, or the
-/// connection is gone.
+/// Why a statement before COMMIT has failed in a turn. It may be that the turn is over: the server has ended its session,
+/// for whatever reason, or the connection is gone.
 pub(crate) fn broken_off(error: sqlx::Error) -> Source {
-    if is_ended(&error) || is_closed(&error) {
+    let ends_session = matches!(severity(&error), Some(PgSeverity::Fatal | PgSeverity::Panic));
+    if ends_session || is_closed(&error) {
         Box::new(TurnOver(error.into()))
     } else {
         error.into()

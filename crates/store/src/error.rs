@@ -3,9 +3,9 @@
 /// The source of an error in a backend, kept whole for the log.
 pub type Source = Box<dyn std::error::Error + Send + Sync>;
 
-/// A turn was over before its batch was written: a server ends one that stands idle for too long, and a connection may
-/// be lost. Nothing of it is written, and in another turn all may be well. It is the cause of
-/// [`StoreError::Unavailable`] and of [`CommitError::NotWritten`].
+/// A turn was over before its batch was written: a server ends one that stands idle for too long, a session may be ended
+/// for another reason, and a connection may be lost. Nothing of it is written, and in another turn all may be well. It
+/// is the cause of [`StoreError::Unavailable`] and of [`CommitError::NotWritten`].
 #[derive(Debug, thiserror::Error)]
 #[error("the turn was over before its batch was written")]
 pub struct TurnOver(#[source] pub Source);

@@ -1,7 +1,7 @@
 //! Connections that break at the worst moment. The store finds out by itself what became of a commit, and says nothing that
 //! is not so.
 
-use super::{CUT_TRIES, PATIENCE, database, end_sessions, head, open, open_at, write_three};
+use super::{CUT_TRIES, PATIENCE, TRIES, database, end_sessions, head, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::testing::{Cut, Database, Network};
 use model::{Bucket, Timestamp};
@@ -115,6 +115,28 @@ async fn a_commit_whose_answer_is_lost_is_found_again() {
 #[tokio::test]
 async fn a_commit_that_never_arrived_is_known_not_to_be_written() {
     settled(Cut::BeforeCommit, 3).await.goes_on().await;
+}
+
+/// So it is made again, in another turn.
+#[tokio::test]
+async fn a_turn_whose_commit_never_arrived_is_over() {
+    let scene = scene().await;
+    let mut outcomes = Vec::new();
+    for _ in 0..TRIES {
+        // Where the machine stands still for too long, no turn is had, or nobody knows what became of it.
+        let Ok(turn) = scene.store.begin(&[scene.chain.tenant]).await else {
+            continue;
+        };
+        scene.network.plan([Cut::BeforeCommit]);
+        let error = turn.commit(&scene.chain.clone().decisions(1)).await.unwrap_err();
+        if error.is_turn_over() {
+            let witness = open(&scene.database).await;
+            assert_eq!(head(&witness, &scene.chain).await, scene.chain.head());
+            return;
+        }
+        outcomes.push(error);
+    }
+    panic!("no turn was over: {outcomes:?}");
 }
 
 #[tokio::test]

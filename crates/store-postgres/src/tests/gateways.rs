@@ -1,6 +1,6 @@
 //! Several gateways over one database: nobody forks, nobody is lost, everybody hears of changes.
 
-use super::{PATIENCE, TRIES, database, head, hear, open, write_three};
+use super::{PATIENCE, TRIES, database, end_sessions, head, hear, open, write_three};
 use crate::PostgresStore;
 use crate::testing::Database;
 use model::{Attributes, Noun, Team, TenantId, Write};
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain, agent_id, name};
 use store::conformance::{STALLS_MAX, commit, stood_still, try_commit};
-use store::{Batch, BucketKey, Buckets, CommitError, Directories, Journal, Records, Wanted};
+use store::{Batch, BucketKey, Buckets, CommitError, Directories, Journal, Records, Turn, Wanted};
 use tokio::time::timeout;
 
 /// So many gateways over one database.
@@ -374,6 +374,17 @@ async fn a_gateway_that_stops_in_its_turn_holds_up_the_others_for_a_moment_only(
     panic!("the others were held up each time");
 }
 
+/// A turn of this chain's tenant.
+async fn turn(store: &PostgresStore, chain: &Chain) -> Box<dyn Turn> {
+    for _ in 0..TRIES {
+        // A machine that stands still fails this for nothing.
+        if let Ok(turn) = store.begin(&[chain.tenant]).await {
+            return turn;
+        }
+    }
+    panic!("no turn can be had");
+}
+
 /// Whatever it does first when it goes on: it asks for something, or it commits.
 #[tokio::test]
 async fn a_turn_that_the_server_has_ended_says_so_to_whoever_asks_in_it() {
@@ -381,20 +392,33 @@ async fn a_turn_that_the_server_has_ended_says_so_to_whoever_asks_in_it() {
     let store = open(&database).await;
     let mut chain = Chain::new(1);
     write_three(&store, &mut chain).await;
-    let mut turn = None;
-    for _ in 0..TRIES {
-        // A machine that stands still fails this for nothing.
-        turn = store.begin(&[chain.tenant]).await.ok();
-        if turn.is_some() {
-            break;
-        }
-    }
-    let mut turn = turn.expect("a turn can be had");
+    let mut turn = turn(&store, &chain).await;
     // Longer than a turn may stand idle.
     tokio::time::sleep(Duration::from_secs(4)).await;
     let error = turn.find_requests(&[chain.key("call-1")]).await.unwrap_err();
     assert!(error.is_turn_over(), "{error:?}");
     drop(turn);
+    write_three(&store, &mut chain).await;
+}
+
+/// Nothing was written, so it can be made again, whoever has ended it.
+#[tokio::test]
+async fn a_turn_whose_session_was_ended_is_over_for_whoever_asks_or_commits_in_it() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut stranger = database.stranger().await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let mut asked = turn(&store, &chain).await;
+    end_sessions(&mut stranger).await;
+    let error = asked.find_requests(&[chain.key("call-1")]).await.unwrap_err();
+    assert!(error.is_turn_over(), "{error:?}");
+    drop(asked);
+    let committed = turn(&store, &chain).await;
+    end_sessions(&mut stranger).await;
+    let error = committed.commit(&chain.clone().decisions(1)).await.unwrap_err();
+    assert!(error.is_turn_over(), "{error:?}");
+    assert_eq!(head(&store, &chain).await, chain.head());
     write_three(&store, &mut chain).await;
 }
 
