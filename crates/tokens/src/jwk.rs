@@ -4,11 +4,11 @@ use serde_json::{Map, Value};
 
 use crate::encoding;
 use crate::json;
-use crate::key::PublicKey;
+use crate::key::{self, PublicKey};
 
 /// The longest JWK, in bytes: an RSA key of 8192 bits has 1.4 KiB, and some bring a chain of certificates.
 const KEY_BYTES_MAX: usize = 16 << 10;
-/// The shortest RSA modulus that is not broken, and the longest that does not keep a verifier busy, in bits.
+/// The shortest RSA modulus that is not broken, and the longest that earlier versions have registered, in bits.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 /// Members that only a private key has, or one that is shared.
 const SECRETS: [&str; 8] = ["d", "p", "q", "dp", "dq", "qi", "oth", "k"];
@@ -38,7 +38,9 @@ pub enum KeyError {
         fault: &'static str,
     },
     /// The RSA modulus has too few bits, or too many.
-    #[error("an RSA key has from 2048 to 8192 bits, this one has {0}")]
+    #[error(
+        "an RSA key has from 2048 to 4096 bits, this one has {0}; leave it out, and sign with another one"
+    )]
     RsaBits(usize),
 }
 
@@ -49,8 +51,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<PublicKey, KeyError> {
 }
 
 /// The key with these members, which come to be registered. Earlier versions took the private key of a type that they
-/// did not know for one that is for others, and numbers that are no key for one, and what they have registered is read
-/// all the same.
+/// did not know for one that is for others, numbers that are no key for one, and RSA keys that make much work, and what
+/// they have registered is read all the same.
 pub(crate) fn of_new_members(members: &Map<String, Value>) -> Result<PublicKey, KeyError> {
     if members.contains_key(SECRET_OF_AKP) {
         return Err(KeyError::Secret(SECRET_OF_AKP));
@@ -93,8 +95,7 @@ fn check_use(members: &Map<String, Value>) -> Result<(), KeyError> {
 
 fn rsa(members: &Map<String, Value>) -> Result<PublicKey, KeyError> {
     let (modulus, exponent) = (integer(members, "n")?, integer(members, "e")?);
-    let unused = modulus.first().map_or(0, |first| first.leading_zeros() as usize);
-    let bits = modulus.len() * 8 - unused;
+    let bits = key::bits(&modulus);
     if !RSA_BITS.contains(&bits) {
         return Err(KeyError::RsaBits(bits));
     }

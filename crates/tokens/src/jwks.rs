@@ -18,6 +18,10 @@ pub const KEY_SET_BYTES_MAX: usize = 64 << 10;
 pub const KEYS_MAX: usize = 32;
 /// The longest name of a key, in bytes.
 const KEY_ID_BYTES_MAX: usize = 256;
+/// How much work RSA keys make, together, that a token is verified with that names none: what as many do as it is
+/// verified with, if each is the longest that is registered, with a modulus of 512 bytes and an exponent of three
+/// bytes. An earlier version may have registered longer ones, of which two have room here if their exponent has no more.
+const UNNAMED_WORK_MAX: usize = UNNAMED_KEYS_MAX * 512 * 3;
 
 /// Why a set cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -72,7 +76,7 @@ impl KeySet {
     }
 
     /// The keys in a JWKS that was registered, maybe by an earlier version, which did not know all secrets, nor all
-    /// that is no key.
+    /// that is no key or makes much work.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeySetError> {
         Self::parse_by(bytes, jwk::of_members)
     }
@@ -125,10 +129,21 @@ impl KeySet {
         }
     }
 
-    /// The keys without a name, in their order.
-    pub(crate) fn unnamed(&self) -> impl Iterator<Item = &PublicKey> {
+    /// The keys that a token is verified with that names none, if there are several: the first of those without a name
+    /// that could have signed it. One that makes too much work beside those before it is passed over.
+    pub(crate) fn unnamed(
+        &self,
+        could_sign: impl Fn(&PublicKey) -> bool,
+    ) -> impl Iterator<Item = &PublicKey> {
         let unnamed = self.keys.iter().filter(|(id, _)| id.is_none());
-        unnamed.map(|(_, key)| key)
+        let fitting = unnamed.map(|(_, key)| key).filter(move |key| could_sign(key));
+        let mut work_left = UNNAMED_WORK_MAX;
+        let affordable = fitting.filter(move |key| {
+            let left = work_left.checked_sub(key.rsa_work());
+            work_left = left.unwrap_or(work_left);
+            left.is_some()
+        });
+        affordable.take(UNNAMED_KEYS_MAX)
     }
 
     /// Whether a token that this key has signed, and that calls it so or by no name, is verified by these keys.
@@ -139,11 +154,8 @@ impl KeySet {
         if let Some(only) = self.only() {
             return only == key;
         }
-        let mut fitting = self
-            .unnamed()
-            .filter(|known| known.algorithm() == key.algorithm())
-            .take(UNNAMED_KEYS_MAX);
-        fitting.any(|known| known == key)
+        let mut tried = self.unnamed(|known| known.algorithm() == key.algorithm());
+        tried.any(|known| known == key)
     }
 
     /// Every key, with its name if it has one.

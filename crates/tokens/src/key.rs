@@ -8,8 +8,12 @@ use std::fmt;
 
 use crate::jwk::{self, KeyError};
 
-/// The largest exponent by which the library verifies. Nearly everybody's is 65,537.
-const RSA_EXPONENT_MAX: u64 = (1 << 33) - 1;
+/// The longest RSA modulus that is registered, in bits. Verifying takes four times as long with twice as many, and
+/// whoever shows a token that nobody signed makes that work.
+const NEW_RSA_BITS_MAX: usize = 4_096;
+/// The largest RSA exponent that is registered, which is nearly everybody's. The library takes those of 33 bits, too,
+/// and needs up to four times as long with them.
+const NEW_RSA_EXPONENT_MAX: u64 = 65_537;
 /// The `y` of every point of Ed25519 of which eight make nothing, in each way in which it can be written: 0, 1 and −1,
 /// the first two also with the prime added, and those of order eight.
 const SMALL_ORDER: [[u8; 32]; 7] = [
@@ -43,7 +47,7 @@ pub enum Algorithm {
     Ed25519,
     /// ECDSA on P-256 with SHA-256.
     Es256,
-    /// RSASSA-PKCS1-v1_5 with SHA-256, and 2048 to 8192 bits.
+    /// RSASSA-PKCS1-v1_5 with SHA-256, and 2048 to 4096 bits; 8192 where an earlier version has registered the key.
     Rs256,
 }
 
@@ -105,8 +109,17 @@ impl PublicKey {
         }
     }
 
-    /// Refuses what is no key, because nobody can sign for it or everybody can. Whether an Ed25519 key is on its curve
-    /// only shows when it is used.
+    /// How much work an RSA key makes, about: the bytes of its modulus times those of its exponent. The others make
+    /// little.
+    pub(crate) fn rsa_work(&self) -> usize {
+        match &self.0 {
+            Material::Rsa(n, e) => n.len() * e.len(),
+            Material::Ed25519(_) | Material::P256(_) => 0,
+        }
+    }
+
+    /// Refuses what is no key, because nobody can sign for it or everybody can, and what makes too much work. Whether
+    /// an Ed25519 key is on its curve only shows when it is used.
     pub(crate) fn check(&self) -> Result<(), KeyError> {
         let wrong = |member, fault| Err(KeyError::Member { member, fault });
         match &self.0 {
@@ -116,10 +129,12 @@ impl PublicKey {
             Material::P256(point) if ParsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point).is_err() => {
                 wrong("y", "should make a point of P-256 with `x`")
             }
+            Material::Rsa(n, _) if bits(n) > NEW_RSA_BITS_MAX => Err(KeyError::RsaBits(bits(n))),
             Material::Rsa(n, _) if !is_odd(n) => wrong("n", "should be odd"),
-            Material::Rsa(_, e) if !is_exponent(e) => {
-                wrong("e", "should be odd, at least 3 and less than 2^33")
-            }
+            Material::Rsa(_, e) if !is_exponent(e) => wrong(
+                "e",
+                "should be odd, at least 3 and at most 65537; sign with a key that has 65537, as nearly all have",
+            ),
             _ => Ok(()),
         }
     }
@@ -147,11 +162,17 @@ fn is_of_small_order(key: &[u8; 32]) -> bool {
     SMALL_ORDER.contains(&y)
 }
 
+/// How many bits a number has, of which these are the bytes, big-endian and without leading zeros.
+pub(crate) fn bits(number: &[u8]) -> usize {
+    let unused = number.first().map_or(0, |first| first.leading_zeros() as usize);
+    number.len() * 8 - unused
+}
+
 fn is_odd(number: &[u8]) -> bool {
     number.last().is_some_and(|last| last % 2 == 1)
 }
 
-/// Whether an RSA key can have this exponent: with 1 everything is its own signature.
+/// Whether a new RSA key can have this exponent: with 1 everything is its own signature.
 fn is_exponent(bytes: &[u8]) -> bool {
     if !is_odd(bytes) || bytes.len() > size_of::<u64>() {
         return false;
@@ -159,7 +180,7 @@ fn is_exponent(bytes: &[u8]) -> bool {
     let exponent = bytes
         .iter()
         .fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
-    (3..=RSA_EXPONENT_MAX).contains(&exponent)
+    (3..=NEW_RSA_EXPONENT_MAX).contains(&exponent)
 }
 
 impl fmt::Debug for PublicKey {

@@ -16,7 +16,7 @@ pub const TOKEN_BYTES_MAX: usize = 16 << 10;
 /// How far the clocks of issuer and verifier may differ, in seconds.
 pub const LEEWAY_SECONDS: i64 = 60;
 /// With how many keys of a set a token is verified that names none: whoever shows one that nobody signed makes no more
-/// work than this.
+/// work than this. RSA keys that make more work than those that are registered now count for more.
 pub const UNNAMED_KEYS_MAX: usize = 4;
 
 /// The values of `typ` that go with a purpose, beside none: a token that was made for something else is not one for this, whoever
@@ -184,9 +184,8 @@ impl<'t> UnverifiedToken<'t> {
         if let Some(only) = keys.only() {
             return has_signed(only);
         }
-        let fitting = keys.unnamed().filter(|key| self.jws.is_for(key));
         let mut verdict = Err(TokenError::UnnamedKey);
-        for key in fitting.take(UNNAMED_KEYS_MAX) {
+        for key in keys.unnamed(|key| self.jws.is_for(key)) {
             verdict = has_signed(key);
             if verdict.is_ok() {
                 break;

@@ -95,6 +95,55 @@ fn a_token_that_names_no_key_is_verified_with_few() {
     }
 }
 
+/// The public key of RSA of so many bits and with this exponent, for which nobody can sign, without a name.
+fn rsa_of(bits: usize, exponent: impl AsRef<[u8]>) -> Value {
+    let mut modulus = vec![0xff; bits.div_ceil(8)];
+    modulus[0] = 0xff >> (modulus.len() * 8 - bits);
+    json!({"kty": "RSA", "n": encode(modulus), "e": encode(exponent)})
+}
+
+/// The usual exponent of RSA, 65,537.
+const USUAL: [u8; 3] = [1, 0, 1];
+/// The largest exponent of RSA by which the library verifies.
+const LARGEST: [u8; 5] = [1, 0xff, 0xff, 0xff, 0xff];
+
+#[test]
+fn a_token_that_names_no_key_makes_the_work_of_few_keys_whatever_was_registered_before() {
+    let signer = Signer::rsa();
+    let token = signer.token(json!({}), &claims(json!({})));
+    let alone = key_set(&[unnamed(&signer)]);
+    let verified = verify(&token, &alone, EXPECTED).unwrap();
+    let (largest, long) = (rsa_of(8_192, LARGEST), rsa_of(8_192, USUAL));
+    let (new, short) = (rsa_of(4_096, USUAL), rsa_of(2_048, USUAL));
+    for (before, is_tried) in [
+        (vec![&new; 3], true),
+        (vec![&long], true),
+        (vec![&largest], true),
+        (vec![&largest, &long], true),
+        (vec![&largest, &short], false),
+        (vec![&long, &long], false),
+        (vec![&long, &new, &new], false),
+    ] {
+        let before: Vec<_> = before.into_iter().cloned().collect();
+        let keys = key_set(&[before, vec![unnamed(&signer)]].concat());
+        let verdict = verify(&token, &keys, EXPECTED).map(|_| ());
+        let wanted = if is_tried {
+            Ok(())
+        } else {
+            Err(TokenError::Signature)
+        };
+        assert_eq!(verdict, wanted, "{keys:?}");
+        assert_eq!(keys.verifies_by(None, verified.key()), is_tried, "{keys:?}");
+    }
+    // Whoever has registered two long ones to rotate them has tokens by both.
+    let other = rsa_of(8_191, USUAL);
+    let rotated = key_set(&[long.clone(), other.clone()]);
+    for key in [long, other] {
+        let key = PublicKey::from_jwk(key.to_string().as_bytes()).unwrap();
+        assert!(rotated.verifies_by(None, &key));
+    }
+}
+
 /// What stands for a token that was verified, its key and what it calls that, is held against other keys as the token
 /// itself would be.
 #[test]
@@ -227,9 +276,7 @@ fn a_key_that_is_wrong_makes_the_set_wrong() {
 #[test]
 fn an_rsa_key_has_at_least_2048_bits() {
     let of_bits = |bits: usize| {
-        let mut modulus = vec![0xff; bits.div_ceil(8)];
-        modulus[0] = 0xff >> (modulus.len() * 8 - bits);
-        let jwk = json!({"kty": "RSA", "e": "AQAB", "n": encode(modulus)});
+        let jwk = rsa_of(bits, USUAL);
         PublicKey::from_jwk(jwk.to_string().as_bytes()).map(|key| key.algorithm())
     };
     for bits in [1_024, 2_047, 8_193] {
@@ -245,6 +292,9 @@ fn an_rsa_key_has_at_least_2048_bits() {
     assert_eq!(found, Err(KeyError::RsaBits(1_024)));
 }
 
+/// What is told of the exponent of a new key.
+const EXPONENT: &str = "`/keys/0`: `e` should be odd, at least 3 and at most 65537; sign with a key that has 65537, as nearly all have";
+
 /// What is told of a key that is read where it was registered, and refused where it comes to be.
 fn fault_of_new(key: &Value) -> String {
     assert_eq!(parse(&json!([key])).unwrap().count(), 1, "{key}");
@@ -257,7 +307,6 @@ fn what_is_no_key_is_not_registered_any_more() {
     let [_, p256, rsa] = Signer::all();
     let even_modulus: Vec<u8> = [vec![0xff; 255], vec![0xfe]].concat();
     let point = "`/keys/0`: `y` should make a point of P-256 with `x`";
-    let exponent = "`/keys/0`: `e` should be odd, at least 3 and less than 2^33";
     for (key, words) in [
         (with(&p256, "y", json!(encode([1; 32]))), point),
         (with(&p256, "y", json!(encode([0xff; 32]))), point),
@@ -265,20 +314,40 @@ fn what_is_no_key_is_not_registered_any_more() {
             with(&rsa, "n", json!(encode(even_modulus))),
             "`/keys/0`: `n` should be odd",
         ),
-        (with(&rsa, "e", json!("")), exponent),
-        (with(&rsa, "e", json!("AQ")), exponent),
-        (with(&rsa, "e", json!("Ag")), exponent),
-        (with(&rsa, "e", json!(encode([2, 0, 0, 0, 1]))), exponent),
-        (with(&rsa, "e", json!(encode([1; 9]))), exponent),
+        (with(&rsa, "e", json!("")), EXPONENT),
+        (with(&rsa, "e", json!("AQ")), EXPONENT),
+        (with(&rsa, "e", json!("Ag")), EXPONENT),
+        (with(&rsa, "e", json!(encode([2, 0, 0, 0, 1]))), EXPONENT),
+        (with(&rsa, "e", json!(encode([1; 9]))), EXPONENT),
     ] {
         assert_eq!(fault_of_new(&key), words, "{key}");
     }
-    let exponents = [&[3_u8][..], &[1, 0, 1], &[0, 1, 0xff, 0xff, 0xff, 0xff]];
+    let exponents = [&[3_u8][..], &[1, 0, 1], &[0, 0, 0, 1, 0, 1]];
     let good = exponents.map(|e| with(&rsa, "e", json!(encode(e))));
     for key in Signer::all().map(|signer| signer.jwk("a")).iter().chain(&good) {
         let set = json!({ "keys": [key] }).to_string();
         assert!(KeySet::parse_new(set.as_bytes()).is_ok(), "{key}");
     }
+}
+
+#[test]
+fn an_rsa_key_that_makes_much_work_is_not_registered_any_more() {
+    for (key, words) in [
+        (
+            rsa_of(8_192, USUAL),
+            "`/keys/0`: an RSA key has from 2048 to 4096 bits, this one has 8192; leave it out, and sign with another one",
+        ),
+        (
+            rsa_of(4_097, USUAL),
+            "`/keys/0`: an RSA key has from 2048 to 4096 bits, this one has 4097; leave it out, and sign with another one",
+        ),
+        (rsa_of(2_048, LARGEST), EXPONENT),
+        (rsa_of(2_048, [1, 0, 3]), EXPONENT),
+    ] {
+        assert_eq!(fault_of_new(&key), words, "{key}");
+    }
+    let longest = json!({"keys": [rsa_of(4_096, USUAL)]}).to_string();
+    assert!(KeySet::parse_new(longest.as_bytes()).is_ok());
 }
 
 #[test]
