@@ -3,7 +3,7 @@
 //! No decision waits for a file. They are read every now and then, and what one holds becomes the keys of the issuer of
 //! that name as if an admin had sent it: a change of the directory, with an entry that has the keys in it, on every
 //! gateway. A file that is gone or not good leaves the keys as they are, and the log says so once. Tenants name no
-//! files, and a name that is no plain file name has none.
+//! files, and a name that is no plain file name, or too long for one, has none.
 //!
 //! Keys are given when a file has changed, and not because they are others: gateways whose files differ would set each
 //! other's keys back for ever. So each remembers what it has given, and one that starts gives what its files hold once.
@@ -19,7 +19,7 @@ use canon::{Digest, Integers, Limits};
 use engine::EntryKind;
 use model::{Name, Noun, TenantId, Timestamp};
 use serde_json::Value;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
@@ -32,6 +32,9 @@ const FILE_LIMITS: Limits = Limits {
     bytes_max: KEY_SET_BYTES_MAX,
     depth_max: DEPTH_MAX,
 };
+
+/// The longest name of a file, in bytes, of nearly every file system.
+const FILE_NAME_BYTES_MAX: usize = 255;
 
 /// What is wrong with files, so that it is told once, and what was taken from the others, so that it is given once.
 #[derive(Default)]
@@ -69,6 +72,34 @@ impl Complaints {
             None => told.remove(file),
         };
         before.as_ref() != news
+    }
+
+    /// What the files hold; nothing if their folder cannot be read, and that is told. Where it was read, the files of
+    /// issuers that are not registered any more are forgotten: whoever registers and deletes some makes new names
+    /// without end.
+    fn found(&self, folder: Option<&Path>, ReadFiles(read): ReadFiles) -> Vec<Found> {
+        let wrong = read.as_ref().err().map(|wrong| Told {
+            since: None,
+            wrong: wrong.clone(),
+        });
+        if let Some(folder) = folder
+            && self.is_news(folder, wrong.as_ref())
+            && let Some(Told { wrong, .. }) = &wrong
+        {
+            let folder = folder.display();
+            tracing::warn!(%folder, "the files in `{folder}` are not used, and issuers keep their keys: {wrong}");
+        }
+        if let Ok(found) = &read {
+            self.forget_all_but(found);
+        }
+        read.unwrap_or_default()
+    }
+
+    /// Forgets what was told of other files, and given of them.
+    fn forget_all_but(&self, found: &[Found]) {
+        let files: HashSet<&Path> = found.iter().map(|found| found.file.as_path()).collect();
+        lock(&self.told).retain(|file, _| files.contains(file.as_path()));
+        self.given().retain(|file, _| files.contains(file.as_path()));
     }
 
     /// Whether this was the last of the file that was given.
@@ -196,7 +227,8 @@ impl Gateway {
     /// What of what was read of the files was not given yet, of each tenant. What is wrong with the others is told.
     pub fn issuer_keys_due(&self, read: ReadFiles) -> BTreeMap<TenantId, KeysDue> {
         let mut due = BTreeMap::new();
-        for found in self.found(read) {
+        let folder = self.options.issuer_keys.as_deref();
+        for found in self.issuer_files.found(folder, read) {
             let wrong = self.issuer_files.wrong(&found);
             let wrong = wrong.map(|wrong| Told {
                 since: Some(found.since),
@@ -247,22 +279,6 @@ impl Gateway {
             }
         }
         given_all
-    }
-
-    /// What the files hold; nothing if their folder cannot be read, and that is told.
-    fn found(&self, ReadFiles(read): ReadFiles) -> Vec<Found> {
-        let wrong = read.as_ref().err().map(|wrong| Told {
-            since: None,
-            wrong: wrong.clone(),
-        });
-        if let Some(folder) = &self.options.issuer_keys
-            && self.issuer_files.is_news(folder, wrong.as_ref())
-            && let Some(Told { wrong, .. }) = &wrong
-        {
-            let folder = folder.display();
-            tracing::warn!(%folder, "the files in `{folder}` are not used, and issuers keep their keys: {wrong}");
-        }
-        read.unwrap_or_default()
     }
 
     async fn give_keys(&self, tenant: TenantId, name: &Name, jwks: &Arc<Value>) -> Result<(), Refusal> {
@@ -334,12 +350,13 @@ pub fn check_folder(folder: &Path) -> io::Result<()> {
     }
 }
 
-/// The file of this issuer; none if its name would lead out of the folder.
+/// The file of this issuer; none if its name would lead out of the folder, or is too long for a file.
 fn file(folder: &Path, issuer: &Name) -> Option<PathBuf> {
     let name = PathBuf::from(format!("{issuer}.json"));
     let mut parts = name.components();
     let is_plain = matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name.as_os_str());
-    (is_plain && !issuer.as_str().contains('\\')).then(|| folder.join(name))
+    let is_short = name.as_os_str().len() <= FILE_NAME_BYTES_MAX;
+    (is_plain && is_short && !issuer.as_str().contains('\\')).then(|| folder.join(name))
 }
 
 fn read(file: &Path) -> io::Result<Vec<u8>> {
@@ -374,6 +391,15 @@ mod tests {
             assert_eq!(file(odd), None, "{odd}");
         }
         assert_eq!(file(".."), Some(PathBuf::from("/keys/tnt/...json")));
+    }
+
+    #[test]
+    fn a_name_that_is_too_long_for_a_file_has_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |bytes| file(folder.path(), &Name::new(&"x".repeat(bytes)).unwrap());
+        let longest = file(250).unwrap();
+        assert_eq!(read(&longest).unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!([251, 256].map(file), [None, None]);
     }
 
     #[test]
@@ -423,6 +449,42 @@ mod tests {
         assert_eq!(wrong(), None, "that was another issuer of its name");
         complaints.note_given(of_tenant.join("crm.json"), given(1));
         assert_eq!(wrong().as_deref(), Some("it is not there any more"));
+    }
+
+    #[test]
+    fn what_was_told_of_files_and_given_of_them_is_forgotten_with_their_issuers() {
+        let folder = tempfile::tempdir().unwrap();
+        let (tenant, since) = (TenantId::from_bytes([1; 16]), Timestamp::from_millis(1));
+        let of_tenant = folder.path().join(tenant.to_string());
+        fs::create_dir(&of_tenant).unwrap();
+        fs::write(of_tenant.join("crm.json"), "no keys").unwrap();
+        let complaints = Complaints::default();
+        let round = |names: &[&str]| {
+            let issuers = names.iter().map(|name| (Name::new(name).unwrap(), since));
+            let read = found(folder.path(), vec![(tenant, issuers.collect())]);
+            for found in complaints.found(Some(folder.path()), ReadFiles(read)) {
+                let wrong = complaints.wrong(&found).map(|wrong| Told {
+                    since: Some(since),
+                    wrong,
+                });
+                complaints.is_news(&found.file, wrong.as_ref());
+            }
+        };
+        let known = || (lock(&complaints.told).len(), complaints.given().len());
+        let given = Given {
+            file: Digest::of(b""),
+            since,
+        };
+        complaints.note_given(of_tenant.join("crm.json"), given);
+        round(&["crm", "idp"]);
+        assert_eq!(known(), (1, 1));
+        let unread = || ReadFiles(Err("it does not answer".to_owned()));
+        assert!(complaints.found(Some(folder.path()), unread()).is_empty());
+        assert_eq!(known(), (2, 1), "what is there cannot be seen");
+        round(&["crm"]);
+        assert_eq!(known(), (1, 1));
+        round(&["idp"]);
+        assert_eq!(known(), (0, 0));
     }
 
     #[test]
