@@ -2,6 +2,8 @@
 
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::http::messagepack::Exact;
+use axum::Extension;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -67,9 +69,11 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
         .into_response()
 }
 
-/// `GET /openapi.json`: the contract.
+/// `GET /openapi.json`: the contract. It is part of the program, and stays JSON: a message would be made of it for each
+/// who asks, without a credential, and be kept until it is taken.
 pub async fn openapi() -> Response {
     (
+        Extension(Exact),
         [(header::CONTENT_TYPE, HeaderValue::from_static("application/json"))],
         OPENAPI,
     )

@@ -78,6 +78,13 @@ async fn a_message_is_the_same_ask_as_its_json_and_what_is_recorded_is_json() {
         recorded.unwrap().unwrap(),
         "it was signed, so it stays as it is"
     );
+
+    let contract = world
+        .call("GET", "/openapi.json", &tenancy.token)
+        .header("accept", MESSAGE)
+        .respond()
+        .await;
+    assert_eq!(contract.headers()["content-type"], "application/json");
 }
 
 #[tokio::test]
