@@ -125,6 +125,11 @@ impl Permit {
         }
     }
 
+    /// Whether it has been held for so long that what was refused meanwhile was not refused at once.
+    pub fn is_held_long(&self) -> bool {
+        self.since.elapsed() >= room::WINDOW
+    }
+
     /// Whether its tenant floods the gateway.
     pub const fn is_of_flood(&self) -> bool {
         self.is_of_flood

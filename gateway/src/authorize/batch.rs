@@ -61,8 +61,10 @@ impl Accepted {
         for _ in 0..ATTEMPTS_MAX {
             let waiting = self.prepare_each(&mut items).await;
             if let Some(permit) = &mut self.permit {
-                // Those that were refused at once say nothing about how long asks take.
-                let asks = items.iter().filter(|item| !item.is_refused_at_once()).count();
+                // Those that were refused at once say nothing about how long asks take; those that were waited for do.
+                let is_held_long = permit.is_held_long();
+                let counts = |item: &&Item| is_held_long || !item.is_refused_at_once();
+                let asks = items.iter().filter(counts).count();
                 permit.share(u32::try_from(asks).unwrap_or(u32::MAX));
             }
             if !waiting.is_empty()
