@@ -36,8 +36,9 @@ pub async fn authorize_batch(
     request: Request,
 ) -> Result<Answer, Refusal> {
     query::refuse_any(request.uri())?;
-    gateway.options.answers.check_agents_of(caller.tenant)?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
+    // Not before its body is there: many that are waited for would all find room.
+    gateway.options.answers.check_agents_of(accepted.caller.tenant)?;
     let answer = |mut accepted: Accepted| async move {
         accepted.refuse_key("name `request_id` in each ask of a batch")?;
         let asks = read(&accepted.text)?;

@@ -85,8 +85,9 @@ pub async fn evaluate_all(
     request: Request,
 ) -> Result<Answer, Refusal> {
     let bytes_max = gateway.options.body_bytes_max;
-    gateway.options.answers.check_agents_of(caller.tenant)?;
     let accepted = Accepted::new(&gateway, caller, request).await?;
+    // Not before its body is there: many that are waited for would all find room.
+    gateway.options.answers.check_agents_of(accepted.caller.tenant)?;
     let answer = move |accepted| async move { evaluate_each(accepted, bytes_max, &request_id).await };
     accepted.where_it_belongs(answer).await
 }

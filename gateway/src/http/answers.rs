@@ -1,4 +1,4 @@
-//! Answers that are on their way: how many bytes of them the gateway keeps, of all together.
+//! Answers that are on their way in one piece: how many bytes of them the gateway keeps, of all together.
 //!
 //! A page has some 4 MiB, and whoever has a thousand connections may ask for a page on each and take none. So a long
 //! answer takes room until the last of its bytes has left or its caller has gone, and whoever reads and finds no room
