@@ -12,8 +12,9 @@ use engine::{Conflict, Proposal, Snapshot};
 pub(crate) const ATTEMPTS_MAX: usize = 8;
 
 impl Gateway {
-    /// Records what `make` makes of the snapshot in force. Where the directory has moved on meanwhile, `make` is called
-    /// again. Whatever else became of the proposal is returned, so that is never [`Conflict::DirectoryMoved`].
+    /// Records what `make` makes of the snapshot in force. Where the directory has moved on meanwhile, or a run, `make` is
+    /// called again. Whatever else became of the proposal is returned, so that is never [`Conflict::DirectoryMoved`] or
+    /// [`Conflict::RunMoved`].
     pub(crate) async fn record_current(
         &self,
         mut make: impl FnMut(&Snapshot) -> Result<Proposal, Refusal>,
@@ -21,7 +22,7 @@ impl Gateway {
         for _ in 0..ATTEMPTS_MAX {
             let proposal = make(&self.snapshot.load_full())?;
             match self.sequencer.record(proposal).await? {
-                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. } | Conflict::RunMoved) => {}
                 recorded => return Ok(recorded),
             }
         }

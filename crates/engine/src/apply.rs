@@ -119,7 +119,7 @@ pub enum Conflict {
     Erased(BTreeSet<u64>),
     /// The approval does not change like this.
     Approval(Box<ApprovalConflict>),
-    /// The run has seen something since the ask was judged: judge it again.
+    /// The run has seen something since this was judged, or has another parent than was reckoned with: make it again.
     RunMoved,
     /// There is no room in a quota.
     QuotaExceeded(Box<QuotaExceeded>),
@@ -354,7 +354,10 @@ impl<'p> Pass<'p> {
                 None => request = Some(named),
             }
         }
-        if !self.is_current(tenant, decision.sighting.as_ref()) {
+        let costed = decision.records.costed();
+        if !self.is_current(tenant, decision.sighting.as_ref())
+            || costed.is_some_and(|costed| !self.found.budgets.reckoned_with(tenant, &costed.hold.cost))
+        {
             return Conflict::RunMoved.into();
         }
         let at = self.time_of(tenant);
@@ -697,6 +700,10 @@ impl<'p> Pass<'p> {
     ) -> Disposition {
         if self.found.outcomes.contains(&decision) {
             return Disposition::Conflict(Conflict::OutcomeReported);
+        }
+        let cost = settling.and_then(|settling| settling.cost.as_ref());
+        if cost.is_some_and(|cost| !self.found.budgets.reckoned_with(tenant, cost)) {
+            return Disposition::Conflict(Conflict::RunMoved);
         }
         let at = self.time_of(tenant);
         let budgets = &mut self.found.budgets;

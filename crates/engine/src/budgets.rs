@@ -36,6 +36,10 @@ pub struct KnownBudgets {
     open: BTreeMap<(TenantId, Scope, Unit), BudgetId>,
     reservations: BTreeMap<(TenantId, ReservationId), Reservation>,
     parents: HashMap<(TenantId, Name), Name>,
+    /// The parents that were reckoned with when budgets were looked up, of runs that had none.
+    foretold: HashMap<(TenantId, Name), Name>,
+    /// Those of them of which the batch tells another parent.
+    unreckoned: HashSet<(TenantId, Name)>,
     replies: HashMap<ReplyKey, ReplyRow>,
     /// The tenants that have a budget that is not closed, as far as it matters.
     budgeted: HashSet<TenantId>,
@@ -54,6 +58,9 @@ pub struct FoundBudgets {
     pub reservations: Vec<(TenantId, Reservation)>,
     /// Which run started which.
     pub links: Vec<(TenantId, RunLink)>,
+    /// Which run will have started which once the batch has said so, as far as the budgets of those are here. May be empty
+    /// where every budget of the tenant is here, or it has none.
+    pub foretold: Vec<(TenantId, RunLink)>,
     /// Answers that were given.
     pub replies: Vec<ReplyRow>,
     /// Tenants that have a budget that is not closed. Those that have one in `budgets` need not be here.
@@ -72,6 +79,9 @@ impl KnownBudgets {
         let links = found.links.into_iter();
         self.parents
             .extend(links.map(|(tenant, link)| ((tenant, link.run_id), link.parent)));
+        let foretold = found.foretold.into_iter();
+        self.foretold
+            .extend(foretold.map(|(tenant, link)| ((tenant, link.run_id), link.parent)));
         let replies = found.replies.into_iter();
         self.replies
             .extend(replies.map(|reply| (reply.key.clone(), reply)));
@@ -159,6 +169,23 @@ impl KnownBudgets {
     fn put_reservation(&mut self, tenant: TenantId, reservation: Reservation) {
         self.moved_reservations.insert((tenant, reservation.id));
         self.reservations.insert((tenant, reservation.id), reservation);
+    }
+
+    /// Whether a cost is of a run that has the parents that were reckoned with. It is not where it tells of another one: the
+    /// budgets of that may be unknown to whatever counts against them behind it in the batch. That is made again with it.
+    pub(crate) fn reckoned_with(&mut self, tenant: TenantId, cost: &Cost) -> bool {
+        if let (Some(run_id), Some(parent)) = (&cost.subject.run_id, cost.subject.parent()) {
+            let run = (tenant, run_id.clone());
+            let foretold = self.foretold.get(&run);
+            if !self.parents.contains_key(&run) && foretold.is_some_and(|foretold| foretold != parent) {
+                self.unreckoned.insert(run);
+            }
+        }
+        if self.unreckoned.is_empty() {
+            return true;
+        }
+        let mut runs = self.ancestry(tenant, &cost.subject).into_iter();
+        !runs.any(|run| self.unreckoned.contains(&(tenant, run)))
     }
 
     /// Notes which run started the one that a cost counts against, if that is new.

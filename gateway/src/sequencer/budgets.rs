@@ -11,7 +11,7 @@ use engine::budgets::cost::Cost;
 use engine::budgets::moves::{BudgetMove, Move};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Intent;
-use model::{BudgetId, Name, ReservationId, Scope, TenantId};
+use model::{BudgetId, Name, ReservationId, RunLink, Scope, TenantId};
 use std::collections::HashMap;
 use store::{ReplyKey, StoreError, Turn, WantedBudgets, WantedReservations};
 
@@ -120,6 +120,12 @@ impl<'p> WantedMoves<'p> {
         let mut found = FoundBudgets::default();
         let mut ids = self.budgets.clone();
         let told = self.told_parents(footprints);
+        found
+            .foretold
+            .extend(told.iter().map(|((tenant, run_id), parent)| {
+                let (run_id, parent) = (Name::clone(run_id), Name::clone(parent));
+                (*tenant, RunLink { run_id, parent })
+            }));
         for (tenant, cost) in &self.costs {
             let remembered = footprints.remembered(*tenant)?;
             let ancestry = remembered.ancestry(&cost.subject).map_err(|_| NotRemembered)?;
@@ -156,7 +162,8 @@ impl<'p> WantedMoves<'p> {
     }
 
     /// The parents that this batch tells of, of each run the first. A later cost of the batch counts against the
-    /// budgets of these parents, too, and it may be in another unit than the cost that told of them.
+    /// budgets of these parents, too, and it may be in another unit than the cost that told of them. If nothing comes of that
+    /// one, and the next one tells of another parent, it is made again.
     fn told_parents(&self, footprints: &Footprints) -> ToldParents<'p> {
         let mut told = HashMap::new();
         for (tenant, cost) in &self.costs {

@@ -1,5 +1,6 @@
 //! Budgets of runs: a child spends from its parent's, whether it names it again or not.
 
+use crate::stage::named;
 use crate::{Scene, costing, tokens};
 use serde_json::{Value, json};
 
@@ -96,6 +97,43 @@ async fn a_run_spends_from_those_that_were_named_above_it_in_the_same_batch() {
         assert_eq!(counted.mismatches, Vec::<String>::new());
         scene.stage.assert_sound().await;
     }
+}
+
+/// The ask that would have told of the first parent is refused, because its id was used for another ask.
+#[tokio::test]
+async fn a_run_spends_from_its_parent_where_another_one_was_named_in_vain_in_the_same_batch() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({"run": "root"}), 10), (json!({}), 1_000)])
+        .await;
+    scene
+        .budget(&json!({"scope": {}, "unit": "CREDITS", "allocated": 1_000}))
+        .await;
+    let used = named(in_run(1, "another", None), "call-1");
+    assert_eq!(decision(&scene, &used).await, "allow");
+    // Nobody remembers the id, so that it is found to be used where the batch is recorded.
+    let scene = Scene {
+        stage: scene.stage.restart().await,
+        ..scene
+    };
+    let naming = |parent| {
+        let mut ask = in_run(1, "child", Some(parent));
+        ask["estimate"]["unit"] = json!("CREDITS");
+        ask
+    };
+    let batch = json!({"asks": [
+        named(naming("elsewhere"), "call-1"),
+        naming("root"),
+        in_run(11, "child", None),
+        in_run(10, "child", None),
+    ]});
+    let answers = scene.post("/v1/authorize/batch", &batch).await.expect(200);
+    let answers = answers["answers"].as_array().unwrap();
+    assert_eq!(answers[0]["status"], 422, "{answers:?}");
+    let codes: Vec<_> = answers[1..].iter().map(code).collect();
+    assert_eq!(codes, ["allow", "budget_exceeded", "allow"]);
+    assert_eq!(scene.standings().await[0], [0, 10, 0, 0, 0]);
+    scene.stage.assert_sound().await;
 }
 
 #[tokio::test]

@@ -181,6 +181,11 @@ impl KnownBudgets {
                 Err(Conflict::RequestReused)
             };
         }
+        if let Move::Reserve(Hold { cost, .. }) | Move::Use(cost) = &change.what
+            && !self.reckoned_with(tenant, cost)
+        {
+            return Err(Conflict::RunMoved);
+        }
         let moved = self.make_unrepeated(tenant, &change.what, now);
         // Also where nothing had to be done: done now, it would be another thing than it was then.
         if let (Ok(Moved::Now { answer, .. } | Moved::Before(answer)), Some(repeat)) =

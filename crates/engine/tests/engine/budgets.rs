@@ -1,13 +1,13 @@
 //! The laws of budgets, whatever happens: thousands of moves from a seed, in batches, beside a ledger that is counted again.
 
-use crate::support::{TENANT, books, signing_key, tenant};
+use crate::support::{NOW, TENANT, books, signing_key, tenant};
 use engine::budgets::cost::{Cost, Hold};
 use engine::budgets::moves::{BudgetChange, BudgetMove, Move, Repeat, SettleStep};
 use engine::budgets::recount::Recount;
 use engine::budgets::report::{Outcome, OutcomeStatus, Settling};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::Intent;
-use engine::{Books, Disposition, Found, Proposal, apply};
+use engine::{Books, Conflict, Disposition, Found, Proposal, apply};
 use model::budget::{Subject, Terms};
 use model::{
     AgentId, Amount, Budget, BudgetId, DecisionId, Name, Overage, Period, Reservation, ReservationId,
@@ -63,6 +63,7 @@ impl Stored {
                 .map(|reservation| (TENANT, reservation.clone()))
                 .collect(),
             links: self.links.clone(),
+            foretold: Vec::new(),
             replies: self.replies.clone(),
             budgeted: Vec::new(),
         });
@@ -461,5 +462,94 @@ fn parents_are_the_sum_of_their_children_and_their_own() {
         // An amount tells of no more than the largest.
         let uncovered = Amount::clamped(sum(|budget| budget.uncovered));
         assert_eq!(parent.uncovered, uncovered);
+    }
+}
+
+/// A use, a reservation and the outcome of a decision for which nothing was held, which come to this.
+fn ways_to_spend(cost: &Cost) -> [Intent; 3] {
+    let moving = |what| Intent::Budget(Box::new(BudgetMove { what, repeat: None }));
+    let decision = DecisionId::from_bytes([5; 16]);
+    let outcome = Outcome {
+        decision_id: decision,
+        agent: cost.subject.agent,
+        actual: Some((cost.unit.clone(), cost.amount)),
+        executed_hash: None,
+        mismatch: false,
+        output_hash: None,
+        status: OutcomeStatus::Succeeded,
+        salt: engine::Salt::from_bytes([7; 12]),
+    };
+    [
+        moving(Move::Use(cost.clone())),
+        moving(Move::Reserve(Hold {
+            id: ReservationId::from_bytes([6; 16]),
+            cost: cost.clone(),
+            ttl_ms: 30_000,
+            decision_id: None,
+        })),
+        Intent::Outcome {
+            entry: outcome.entry(),
+            decision,
+            mismatch: outcome.mismatch,
+            settling: Some(Box::new(Settling {
+                outcome,
+                reservation: None,
+                cost: Some(cost.clone()),
+            })),
+        },
+    ]
+}
+
+/// What named the parent first, and had the budgets looked up by it, is not among the proposals: nothing came of it.
+#[test]
+fn what_names_another_parent_than_was_reckoned_with_is_made_again_with_what_is_behind_it() {
+    let books = books(tenant());
+    let snapshot = books.snapshot().tenant(TENANT).unwrap();
+    let unit = Unit::new("TOKENS").unwrap();
+    let terms = Terms {
+        scope: Scope::default(),
+        unit: unit.clone(),
+        allocated: Amount::clamped(1_000),
+        overage: Overage::Reject,
+        overdraft_limit: Amount::ZERO,
+        period: None,
+    };
+    let budget = Budget::new(BudgetId::from_bytes([4; 16]), terms, NOW);
+    let found = || {
+        let mut budgets = KnownBudgets::default();
+        let (run_id, parent) = (name("child"), name("elsewhere"));
+        budgets.learn_all(FoundBudgets {
+            budgets: vec![(TENANT, budget.clone())],
+            foretold: vec![(TENANT, RunLink { run_id, parent })],
+            ..FoundBudgets::default()
+        });
+        Found {
+            budgets,
+            ..Found::default()
+        }
+    };
+    let cost = |run: &str, parent: &str| Cost {
+        subject: Subject {
+            team: None,
+            agent: agent(1),
+            tool: None,
+            run_id: Some(name(run)),
+            parent_run_id: Some(name(parent)),
+        },
+        unit: unit.clone(),
+        amount: Amount::clamped(1),
+    };
+    for (parent, is_made_again) in [("root", true), ("elsewhere", false)] {
+        for intent in ways_to_spend(&cost("child", parent)) {
+            let [behind, ..] = ways_to_spend(&cost("grandchild", "child"));
+            let proposals = [intent, behind].map(|intent| Proposal::of(snapshot, intent));
+            let applied = apply(&books, found(), &proposals, NOW.into(), &signing_key());
+            let entries = if is_made_again { 0 } else { 2 };
+            assert_eq!(applied.batch.entries.len(), entries, "{parent}");
+            for disposition in &applied.dispositions {
+                let is_refused = matches!(disposition, Disposition::Conflict(Conflict::RunMoved));
+                assert_eq!(is_refused, is_made_again, "{parent}: {disposition:?}");
+            }
+        }
     }
 }
