@@ -47,7 +47,9 @@ pub struct Asking<'a> {
 }
 
 impl Asking<'_> {
-    /// The buckets that this takes from.
+    /// The buckets that this takes from. What others do with a tool that the agent has no grant for is none of its
+    /// business: it takes nothing from the tenant's bucket for that, and is not told when that is empty. A trap is no
+    /// exception, so nobody tells one by its bucket.
     fn buckets(&self) -> impl Iterator<Item = (Owner, Bucket)> {
         let (tenant, agent) = (self.tenant, self.agent);
         let own = [
@@ -59,6 +61,7 @@ impl Asking<'_> {
                 .limits
                 .tool_buckets
                 .get_key_value(self.tool)
+                .filter(|_| agent.tools.includes(self.tool))
                 .map(|(tool, size)| (Owner::TenantTool(tenant.id, tool.clone()), *size)),
             agent
                 .limits

@@ -459,6 +459,40 @@ async fn a_tenant_shares_one_bucket_among_its_agents() {
 }
 
 #[tokio::test]
+async fn whoever_has_no_grant_for_a_tool_takes_nothing_from_the_tenants_bucket_for_it() {
+    let stage = sharing(&Value::Null, &Value::Null).await;
+    let tenant = format!("/v1/tenants/{}", stage.tenant);
+    let few = stage.hire(json!({"name": "few", "tools": ["github"]})).await;
+    let storing = asking_for("vault", "store", "trusted_internal_unsigned");
+    let of_vault = "/v1/quota/probe?tool=vault&action=store";
+    let deny = async || {
+        for mode in ["enforce", "dry_run"] {
+            let mut ask = storing.clone();
+            ask["mode"] = json!(mode);
+            let answer = stage.post("/v1/authorize", &few.token, &ask).await.expect(200);
+            assert_eq!(answer["reason_code"], "tool_not_granted");
+        }
+        let probe = stage.get(of_vault, &few.token).await.expect(200);
+        assert_eq!(probe, json!({"passes": true}));
+    };
+    for shared in [true, false] {
+        let settings = json!({"settings": {"limits": {"shared": shared}}});
+        stage.admin("PATCH", &tenant, &settings).await.expect(200);
+        let limits = json!({"tools": {"vault": {"capacity": 1, "refill_per_second": 0}}});
+        let quota = format!("{tenant}/quota");
+        stage.admin("PUT", &quota, &limits).await.expect(200);
+        deny().await;
+        stage.ask(&storing).await.expect(200);
+        let refused = stage.ask(&storing).await;
+        let detail = refused.problem(429, "rate_limited");
+        assert!(detail.starts_with("the tenant's bucket for `vault` "), "{detail}");
+        let probe = stage.get(of_vault, &stage.agent.token).await.expect(200);
+        assert_eq!(probe["code"], "rate_limited");
+        deny().await;
+    }
+}
+
+#[tokio::test]
 async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
     let stage = Stage::set().await;
     let tenant = format!("/v1/tenants/{}", stage.tenant);
