@@ -11,7 +11,7 @@ mod support;
 
 use futures_util::future::join_all;
 use serde_json::{Value, json};
-use stage::{Player, Stage, changing, injected, named, reading};
+use stage::{Player, Stage, asking, changing, injected, named, reading};
 use store::faults::Fault;
 use support::Reply;
 
@@ -368,6 +368,49 @@ async fn an_agent_is_shown_no_quota_of_others_for_a_tool_that_it_may_not_use_and
     let all = [json!("github"), json!("vault"), json!("honeypot"), Value::Null];
     assert_eq!(tools(&shown["inherited"]), [&all[..], &all[..]].concat());
     assert_eq!(tools(&shown["quotas"]), ["vault"]);
+}
+
+#[tokio::test]
+async fn a_probe_tells_an_agent_of_no_quota_of_others_for_a_tool_that_it_may_not_use_and_for_no_trap() {
+    let stage = Stage::set().await;
+    stage
+        .admin("PUT", "/v1/teams/builders", &json!({}))
+        .await
+        .expect(201);
+    let hire = async |name: &str, tools: Value| {
+        let agent = json!({"name": name, "team": "builders", "tools": tools});
+        stage.hire(agent).await
+    };
+    let few = hire("few", json!(["github"])).await;
+    let all = hire("all", json!("all")).await;
+    let attic = json!({"actions": [{"name": "look", "mutates_state": false, "risk": "low"}]});
+    stage.admin("PUT", "/v1/tools/attic", &attic).await.expect(201);
+    let calls = [("github", "get_file"), ("vault", "store"), ("attic", "look")];
+    let once = calls.map(|(tool, _)| json!({"window": "day", "limit": 1, "tool": tool}));
+    let of_tenant = format!("/v1/tenants/{}/quota", stage.tenant);
+    for path in [of_tenant.as_str(), "/v1/teams/builders/quota"] {
+        put(&stage, path, json!(once)).await;
+    }
+    for (tool, action) in calls {
+        let ask = asking(tool, action, "trusted_internal_unsigned");
+        assert_eq!(ask_as(&stage, &all, &ask).await.expect(200)["decision"], "allow");
+    }
+    // It becomes a trap when its quotas are used up: nothing that traps are asked is allowed and counted.
+    let trap = json!({"canary": true, "actions": attic["actions"]});
+    stage.admin("PUT", "/v1/tools/attic", &trap).await.expect(200);
+
+    let probe = |(tool, action): (&str, &str)| format!("quota/probe?tool={tool}&action={action}");
+    let code = |told: Reply| told.expect(200)["code"].clone();
+    let (over, nothing) = (json!("quota_exceeded"), Value::Null);
+    for (agent, of_vault) in [(&few, &nothing), (&all, &over)] {
+        for (call, expected) in calls.into_iter().zip([&over, of_vault, &nothing]) {
+            let own = format!("/v1/{}", probe(call));
+            assert_eq!(code(stage.get(&own, &agent.token).await), *expected, "{own}");
+            let of_agent = format!("/v1/agents/{}/{}", agent.id, probe(call));
+            let told = stage.admin("GET", &of_agent, &Value::Null).await;
+            assert_eq!(code(told), over, "{of_agent}");
+        }
+    }
 }
 
 #[tokio::test]

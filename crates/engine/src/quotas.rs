@@ -131,7 +131,16 @@ pub fn of_agent<'a>(
 
 /// The quotas that an ask counts towards if it is allowed. Most agents have none, and then nothing is looked at.
 pub fn uses(tenant: &TenantSnapshot, agent: &Agent, asked: &Asked<'_>) -> Vec<QuotaUse> {
-    let mut quotas = of_agent(tenant, agent).peekable();
+    uses_among(of_agent(tenant, agent), tenant, asked)
+}
+
+/// Those among these quotas that an ask counts towards if it is allowed.
+pub fn uses_among<'a>(
+    quotas: impl Iterator<Item = (Holder<'a>, &'a Quota)>,
+    tenant: &TenantSnapshot,
+    asked: &Asked<'_>,
+) -> Vec<QuotaUse> {
+    let mut quotas = quotas.peekable();
     if quotas.peek().is_none() {
         return Vec::new();
     }
