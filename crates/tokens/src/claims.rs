@@ -10,6 +10,8 @@ use crate::token::{Expected, LEEWAY_SECONDS, TokenError};
 /// The last second that a time can have: the end of the year 9999.
 const SECONDS_MAX: f64 = 253_402_300_799.0;
 const LEEWAY_MILLIS: i64 = LEEWAY_SECONDS * 1_000;
+/// The claim that is an address.
+const EMAIL: &str = "email";
 
 /// What a token says that was verified.
 #[derive(Debug, Clone, PartialEq)]
@@ -32,6 +34,9 @@ pub enum ClaimError {
     /// It is something else than a text, or an empty one.
     #[error("the claim `{0}` should be a string that is not empty")]
     NotText(String),
+    /// It is an address that anybody may have entered, by what the token itself says.
+    #[error("the token says that its `email` is not verified (`email_verified`), so that names nobody")]
+    Unverified,
     /// It does not mean what it should.
     #[error("the claim `{claim}` is not valid: {fault}")]
     Invalid {
@@ -73,7 +78,16 @@ impl Claims {
         self.valid_from
     }
 
-    /// A claim that is a text, such as the one that names the agent or the person.
+    /// Whom the token is about, by the claim that names agents or people. An address that the token itself says is not
+    /// verified names nobody.
+    pub fn name(&self, claim: &str) -> Result<&str, ClaimError> {
+        if is_unverified(&self.members, claim) {
+            return Err(ClaimError::Unverified);
+        }
+        self.text(claim)
+    }
+
+    /// A claim that is a text.
     pub fn text(&self, claim: &str) -> Result<&str, ClaimError> {
         self.optional_text(claim)?
             .ok_or_else(|| ClaimError::Missing(clipped(claim)))
@@ -100,6 +114,9 @@ impl Claims {
             {
                 return Err(wrong("it names somebody of another issuer"));
             }
+            if is_unverified(act, claim) {
+                return Err(wrong("it names somebody by an `email` that is not verified"));
+            }
             actors.push(match act.get(claim) {
                 Some(Value::String(name)) if !name.is_empty() => name.as_str(),
                 _ => {
@@ -124,6 +141,14 @@ impl Claims {
             Some(_) => Err(ClaimError::NotText(clipped(claim))),
         }
     }
+}
+
+/// Whether these members say that the address which this claim would name somebody by is not verified. Nothing is said
+/// where `email_verified` is missing (OpenID Connect Core 1.0, section 5.1).
+fn is_unverified(members: &Map<String, Value>, claim: &str) -> bool {
+    let verified = members.get("email_verified").filter(|_| claim == EMAIL);
+    // Some providers send a text.
+    verified.is_some_and(|verified| verified.as_bool() != Some(true) && verified.as_str() != Some("true"))
 }
 
 /// The claims with these members, signed by this key, which the token names so or not at all, if they are what is expected now.

@@ -534,6 +534,49 @@ async fn a_person_may_do_what_the_registered_roles_say_now() {
 }
 
 #[tokio::test]
+async fn nobody_signs_in_by_an_address_that_is_said_not_to_be_verified() {
+    let signer = Signer::p256();
+    let of_people = office(&signer, &[("ada", &["auditor"])]).await;
+    let of_agents = Stage::set().await;
+    let mut body = issuer("agents", &jwks(&signer));
+    body["claim"] = json!("email");
+    of_agents.admin("POST", "/v1/issuers", &body).await.expect(201);
+    for (verified, is_good) in [
+        // A token that does not say.
+        (Value::Null, true),
+        (json!(true), true),
+        (json!("true"), true),
+        (json!(false), false),
+        (json!("false"), false),
+    ] {
+        let named = |name: &str| token(&signer, &json!({"email": name, "email_verified": verified}));
+        let mut act = json!({"email": "builder"});
+        if !verified.is_null() {
+            act["email_verified"] = verified.clone();
+        }
+        let acting = token(&signer, &json!({"email": "ada", "act": act}));
+        for (stage, token) in [
+            (&of_people, named("ada")),
+            (&of_agents, named("builder")),
+            (&of_agents, acting),
+        ] {
+            let told = stage.get("/v1/whoami", &token).await;
+            if is_good {
+                told.expect(200);
+            } else {
+                let detail = told.problem(401, "invalid_token");
+                assert!(detail.contains("is not verified"), "{detail}");
+            }
+        }
+    }
+    // Where another claim names the agent, its address says nothing of who it is.
+    let by_subject = agents(&signer).await;
+    let other = json!({"sub": "builder", "email": "eve", "email_verified": false});
+    let other = token(&signer, &other);
+    by_subject.get("/v1/whoami", &other).await.expect(200);
+}
+
+#[tokio::test]
 async fn what_a_person_has_under_way_goes_on_while_the_route_lets_the_person_in() {
     let (old, new) = (Signer::p256(), Signer::ed25519(1));
     let stage = office(&old, &[("ada", &["admin", "auditor"])]).await;

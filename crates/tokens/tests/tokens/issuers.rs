@@ -3,7 +3,7 @@
 use crate::hand::{
     AUDIENCE, EXPECTED, ISSUER, NOW, Signer, at, claims, encode, key_set, verify, verify_claims,
 };
-use serde_json::json;
+use serde_json::{Value, json};
 use tokens::{ClaimError, Expected, Purpose, TokenError, UnverifiedToken};
 
 #[test]
@@ -30,6 +30,30 @@ fn a_token_says_what_it_says_whatever_signs_it() {
         );
         assert_eq!(verified.text("exp"), Err(ClaimError::NotText("exp".to_owned())));
         assert_eq!(verified.optional_text("group"), Ok(None));
+    }
+}
+
+#[test]
+fn an_address_that_is_said_not_to_be_verified_names_nobody() {
+    let address = |verified: &Value| json!({"email": "ann@example.com", "email_verified": verified});
+    for (verified, is_good) in [
+        (json!(true), true),
+        (json!("true"), true),
+        (json!(false), false),
+        (json!("false"), false),
+        (json!("True"), false),
+        (json!(1), false),
+    ] {
+        let own = verify_claims(address(&verified)).unwrap();
+        let found = own.name("email");
+        let expected = is_good.then_some("ann@example.com").ok_or(ClaimError::Unverified);
+        assert_eq!(found, expected, "{verified}");
+        assert_eq!(own.name("sub"), Ok("u-17"), "another claim is no address");
+
+        let acts = verify_claims(json!({"email": "bob@example.com", "act": address(&verified)}));
+        let acts = acts.unwrap();
+        assert_eq!(acts.name("email"), Ok("bob@example.com"), "it does not say");
+        assert_eq!(acts.actors("email").is_ok(), is_good, "{verified}");
     }
 }
 

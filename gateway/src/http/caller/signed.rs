@@ -203,7 +203,7 @@ fn named_in(claims: &Claims, issuer: &Issuer) -> Result<(Name, Vec<Name>), Refus
         return Err(Refusal::new(Code::InvalidToken, detail));
     }
     let claim = issuer.claim.as_ref().map_or("sub", Name::as_str);
-    let subject = claims.text(claim).map_err(|error| refuse(&error))?;
+    let subject = claims.name(claim).map_err(|error| refuse(&error))?;
     let actors = claims.actors(claim).map_err(|error| refuse(&error))?;
     if !actors.is_empty() && issuer.purpose == Purpose::People {
         // Somebody who acts for a person is not that person: what people do here, they do themselves.
