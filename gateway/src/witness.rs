@@ -38,7 +38,7 @@ pub struct Witness {
     logs: Vec<VerifierKey>,
     clock: Arc<dyn Clock>,
     /// Held from reading what was cosigned until the next is on disk: of two who come at once, the second sees what the first
-    /// has left.
+    /// has left. It guards what this process remembers of that, too.
     folder: Arc<tokio::sync::Mutex<Folder>>,
 }
 
@@ -53,7 +53,7 @@ enum Refused {
     /// 408.
     #[error("the body did not come in time")]
     LateBody,
-    /// 500: nothing is cosigned that is not kept.
+    /// 500: nothing is cosigned that is not kept, and nothing is taken for all that was cosigned that is not.
     #[error(transparent)]
     Folder(#[from] FolderError),
 }
@@ -80,9 +80,9 @@ impl IntoResponse for Refused {
             Self::Folder(error) => {
                 tracing::error!(
                     error = &error as &dyn std::error::Error,
-                    "a checkpoint could not be kept: {error}"
+                    "a checkpoint could not be kept or read: {error}"
                 );
-                (status, "what was cosigned cannot be kept now\n").into_response()
+                (status, "what was cosigned cannot be kept or read now\n").into_response()
             }
             other => (status, format!("{other}\n")).into_response(),
         }
@@ -130,7 +130,7 @@ impl Witness {
         if log.is_empty() {
             return Err(Refused::UnknownOrigin(claimed.origin));
         }
-        let folder = Arc::clone(&self.folder).lock_owned().await;
+        let mut folder = Arc::clone(&self.folder).lock_owned().await;
         let known = folder.cosigned(&claimed.origin)?;
         let checkpoint = match request.check(&log, known) {
             Ok((checkpoint, _)) => checkpoint,
@@ -146,7 +146,7 @@ impl Witness {
         let lines = cosignature_lines(&checkpoint, &keys, seconds);
         let kept = kept_note(&note, &log, &lines)?;
         // Once begun it is finished, also if whoever asks goes away: the folder is held until then.
-        let keeping = tokio::task::spawn_blocking(move || folder.keep(&checkpoint.origin, &kept));
+        let keeping = tokio::task::spawn_blocking(move || folder.keep(&checkpoint, &kept));
         keeping.await.map_err(|_| FolderError::Interrupted)??;
         Ok(lines)
     }
@@ -221,6 +221,6 @@ async fn last_cosigned(
     State(witness): State<Arc<Witness>>,
     Query(Which { origin }): Query<Which>,
 ) -> Result<String, Refused> {
-    let note = witness.folder.lock().await.read(&origin)?;
+    let note = witness.folder.lock().await.last(&origin)?;
     note.ok_or(Refused::UnknownOrigin(origin))
 }

@@ -53,6 +53,18 @@ fn witness(place: &Place, address: &str, log: &str) -> (Server, String) {
     (server, key)
 }
 
+/// Shows a witness the first entry of a log, whose key is in this file.
+fn first_request(log_key: &str) -> String {
+    let log_key: ledger::SigningKey = fs::read_to_string(log_key).unwrap().parse().unwrap();
+    let checkpoint = ledger::Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
+    let request = AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: checkpoint.sign(&[&log_key]).unwrap().to_string(),
+    };
+    request.to_string()
+}
+
 fn asking(id: &str) -> Value {
     json!({
         "request_id": id,
@@ -270,18 +282,36 @@ fn neither_a_new_key_nor_what_is_cosigned_is_told_before_it_is_on_the_disk() {
     let took = started.elapsed();
     assert!(took >= 2 * SLOW_SYNC, "the key: {took:?}");
 
-    let log_key: ledger::SigningKey = fs::read_to_string(log_key).unwrap().parse().unwrap();
-    let checkpoint = ledger::Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
-    let request = AddCheckpoint {
-        old_size: 0,
-        proof: Vec::new(),
-        checkpoint: checkpoint.sign(&[&log_key]).unwrap().to_string(),
-    };
+    let request = first_request(&log_key);
     let asked = Instant::now();
-    let answer = ureq::post(server.url("/add-checkpoint")).send(request.to_string());
+    let answer = ureq::post(server.url("/add-checkpoint")).send(request);
     let took = asked.elapsed();
     assert_eq!(answer.unwrap().status(), 200);
     assert!(took >= 2 * SLOW_SYNC, "the cosignature: {took:?}");
+}
+
+#[test]
+fn a_witness_whose_key_is_there_and_whose_folder_is_not_says_so_at_its_start() {
+    let place = Place::on_file();
+    let (log_key, log) = signing_key(place.path());
+    let start = || {
+        let mut command = witness_command(&place, "127.0.0.1:0", &log);
+        let server = place.start(command.args(["--key-file", "key-of-witness"]));
+        let log = place.stderr();
+        (server, log.contains("`state` holds nothing that it has cosigned"))
+    };
+    let (server, warns) = start();
+    assert!(!warns, "its key is new");
+    let answer = ureq::post(server.url("/add-checkpoint")).send(first_request(&log_key));
+    assert_eq!(answer.unwrap().status(), 200);
+    server.kill();
+    let (server, warns) = start();
+    assert!(!warns, "it has what it has cosigned");
+    server.kill();
+    fs::remove_dir_all(place.path().join("state")).unwrap();
+    let (server, warns) = start();
+    assert!(warns, "{}", place.stderr());
+    server.kill();
 }
 
 #[test]
@@ -289,14 +319,7 @@ fn a_witness_that_may_write_no_file_for_a_while_cosigns_nothing_and_goes_on() {
     let place = Place::on_file();
     let (log_key, log) = signing_key(place.path());
     let (server, _) = witness(&place, "127.0.0.1:0", &log);
-    let log_key: ledger::SigningKey = fs::read_to_string(log_key).unwrap().parse().unwrap();
-    let checkpoint = ledger::Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
-    let request = AddCheckpoint {
-        old_size: 0,
-        proof: Vec::new(),
-        checkpoint: checkpoint.sign(&[&log_key]).unwrap().to_string(),
-    };
-    let request = request.to_string();
+    let request = first_request(&log_key);
     let config = ureq::Agent::config_builder().http_status_as_error(false);
     let agent: ureq::Agent = config.build().into();
     let ask_within = |limit: &str| {

@@ -23,7 +23,7 @@ use model::{Secret, SecretKind, SystemEntropy, TenantId};
 use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::hand::Hand;
 use support::home::{self, Home};
@@ -110,6 +110,16 @@ async fn add(witness: &Router, request: &AddCheckpoint) -> (u16, String) {
 
 async fn send(witness: &Router, body: String) -> (u16, String) {
     let request = Request::post("/add-checkpoint").body(Body::from(body)).unwrap();
+    call(witness, request).await
+}
+
+/// What a witness says that it has cosigned last of a tenant.
+async fn last(witness: &Router, tenant: &str) -> (u16, String) {
+    let path = format!("/checkpoint?origin={}/{tenant}", signing_key().verifier().name());
+    call(witness, Request::get(path).body(Body::empty()).unwrap()).await
+}
+
+async fn call(witness: &Router, request: Request<Body>) -> (u16, String) {
     let response = witness.clone().oneshot(request).await.unwrap();
     let status = response.status().as_u16();
     let bytes = axum::body::to_bytes(response.into_body(), usize::MAX)
@@ -531,6 +541,78 @@ async fn whoever_answers_in_the_place_of_a_witness_is_not_believed() {
     let metrics = scene.metrics().await;
     assert!(!metrics.contains(&failed("0")), "{metrics}");
     scene.expect_answering().await;
+}
+
+/// The same key, on a folder that is empty: its volume was not mounted, say.
+#[tokio::test]
+async fn a_witness_that_has_forgotten_what_it_cosigned_is_not_asked_to_begin_anew() {
+    let (folder, empty) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let remembering = witness_in(folder.path(), 36);
+    let standing = Arc::new(Mutex::new(remembering.clone()));
+    let asked = Arc::clone(&standing);
+    let router = Router::new().fallback(move |request: Request<Body>| {
+        let witness = asked.lock().unwrap().clone();
+        async move { witness.oneshot(request).await }
+    });
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+    let named: cosigning::Witness = format!("http://{address}#{}", witness_key(36).verifier())
+        .parse()
+        .unwrap();
+    let scene = Scene::with(vec![named], 1).await;
+    let witnessed = async || scene.read("/v1/ledger/checkpoint?witnessed=true").await;
+    scene.decide(2).await;
+    scene.ask_witnesses().await;
+    let before = witnessed().await;
+
+    *standing.lock().unwrap() = witness_in(empty.path(), 36);
+    scene.decide(1).await;
+    for _ in 0..2 {
+        scene.ask_witnesses().await;
+        assert_eq!(witnessed().await, before);
+    }
+    let files = std::fs::read_dir(empty.path()).unwrap();
+    assert_eq!(files.count(), 1, "it has its lock, and has cosigned nothing");
+    let metrics = scene.metrics().await;
+    let none = r#"countersign_witness_checkpoints_total{witness="w36.example",outcome="failed"} 0"#;
+    assert!(!metrics.contains(none), "{metrics}");
+    scene.expect_answering().await;
+
+    // It has its folder back.
+    *standing.lock().unwrap() = remembering;
+    scene.ask_witnesses().await;
+    assert_ne!(witnessed().await, before);
+}
+
+#[tokio::test]
+async fn a_witness_whose_files_are_deleted_while_it_runs_cosigns_no_other_past() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 37);
+    let request = |size, name: &str| AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: signed("tnt_1", size, Digest::of(name.as_bytes())),
+    };
+    assert_eq!(add(&witness, &request(5, "a")).await.0, 200);
+    let (status, note) = last(&witness, "tnt_1").await;
+    assert_eq!((status, note.matches('\u{2014}').count()), (200, 2), "{note}");
+    assert_eq!(last(&witness, "tnt_2").await.0, 404);
+    let files = std::fs::read_dir(folder.path()).unwrap();
+    let files = files.map(|file| file.unwrap().path());
+    for file in files.filter(|file| !file.ends_with("lock")) {
+        std::fs::remove_file(file).unwrap();
+    }
+    for size in [3, 5, 9] {
+        let (status, answer) = add(&witness, &request(size, "b")).await;
+        assert_eq!((status, answer.contains('\u{2014}')), (500, false), "{answer}");
+    }
+    assert_eq!(last(&witness, "tnt_1").await.0, 500);
+    // The lock as well: it is another's by now.
+    std::fs::remove_file(folder.path().join("lock")).unwrap();
+    let another = witness_in(folder.path(), 37);
+    assert_eq!(add(&witness, &request(5, "b")).await.0, 500);
+    drop(another);
 }
 
 #[tokio::test]

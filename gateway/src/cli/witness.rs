@@ -11,6 +11,7 @@ use axum::Router;
 use ledger::SignatureKind;
 use model::{SystemClock, SystemEntropy};
 use std::io::Write;
+use std::path::Path;
 use std::sync::Arc;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -19,7 +20,11 @@ use tokio::sync::watch;
 pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
+    let had_key = key_file.exists();
     let keys = signing::witness_keys(&key_file, options.name, &SystemEntropy)?;
+    if had_key && !folder.has_cosigned() {
+        tell_of_empty(&options.folder);
+    }
     let logs = Several::flatten(options.logs);
     if let Some(log) = logs.iter().find(|log| log.kind() != SignatureKind::Note) {
         ensure!(
@@ -40,6 +45,16 @@ pub async fn run(options: RunWitness) -> anyhow::Result<()> {
     serve(listener, Arc::new(witness).router(), stops).await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Says so of a folder that may not be the one that the key was used with, as where its volume is not mounted. A key
+/// that was made beforehand looks the same, so it is no reason to refuse.
+fn tell_of_empty(folder: &Path) {
+    let folder = folder.display();
+    tracing::warn!(
+        %folder,
+        "the key of this witness was there already, and `{folder}` holds nothing that it has cosigned: if it has cosigned anything before, stop it and give it its folder back (its volume may not be mounted), because it would cosign any past of a ledger now; of a new witness this is to be expected"
+    );
 }
 
 async fn serve(listener: TcpListener, router: Router, mut stops: Stops) {

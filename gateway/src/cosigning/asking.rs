@@ -3,11 +3,11 @@
 //! Nothing is followed anywhere else: no redirect and no proxy of the environment. Every call has an end.
 
 use super::Witness;
+use crate::locks::lock;
 use ledger::witness::{AddCheckpoint, add_cosignatures};
 use ledger::{Note, NoteFault, NoteSignature, VerifierKey};
 use rustls::crypto::aws_lc_rs;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use ureq::tls::TlsConfig;
 
@@ -21,8 +21,19 @@ pub(super) struct WitnessClient {
     agent: ureq::Agent,
     url: String,
     key: VerifierKey,
-    /// Whether the last call came to nothing, so that the log tells only of changes.
-    failing: AtomicBool,
+    /// How it is, as far as is known, so that the log tells only of changes.
+    health: Mutex<Health>,
+}
+
+/// How a witness is, the worse the later.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Health {
+    /// It cosigns, as far as is known.
+    Cosigns,
+    /// It does not, for now.
+    Fails,
+    /// It does not know any more what it has cosigned, which does not end by itself.
+    HasForgotten,
 }
 
 /// What a witness says.
@@ -54,6 +65,16 @@ pub(super) enum AskError {
     /// None of the signatures is its own.
     #[error("it has not signed with the key that is known")]
     OtherKey,
+    /// It says that it has seen less than it has cosigned, or than it has said itself. It would cosign any past now.
+    #[error(
+        "it has forgotten what it cosigned: it says that it has seen {says} entries, and it has seen {seen}"
+    )]
+    Forgotten {
+        /// How many entries it is known to have seen.
+        seen: u64,
+        /// How many it says it has seen.
+        says: u64,
+    },
     /// Its answers do not go together.
     #[error("it contradicts itself")]
     Contradiction,
@@ -66,6 +87,14 @@ impl AskError {
     /// Whether asking about anything else would come to the same.
     pub(super) const fn is_silence(&self) -> bool {
         matches!(self, Self::Unreachable(_) | Self::BrokenOff(_))
+    }
+
+    /// What it says of the witness.
+    pub(super) const fn health(&self) -> Health {
+        match self {
+            Self::Forgotten { .. } => Health::HasForgotten,
+            _ => Health::Fails,
+        }
     }
 }
 
@@ -84,7 +113,7 @@ impl WitnessClient {
             agent: config.build().into(),
             url: format!("{}/add-checkpoint", witness.prefix),
             key: witness.key,
-            failing: AtomicBool::new(false),
+            health: Mutex::new(Health::Cosigns),
         }
     }
 
@@ -92,9 +121,23 @@ impl WitnessClient {
         self.key.name()
     }
 
-    /// Notes whether the witness can be asked; true if that has changed.
-    pub(super) fn note(&self, failing: bool) -> bool {
-        self.failing.swap(failing, Ordering::Relaxed) != failing
+    /// Notes that the witness has failed like this; true if it was better before. One that has forgotten something and
+    /// does not answer is no better.
+    pub(super) fn note_failure(&self, health: Health) -> bool {
+        let mut known = lock(&self.health);
+        let is_worse = *known < health;
+        *known = health.max(*known);
+        is_worse
+    }
+
+    /// Notes that the witness has cosigned whatever it was shown; true if it failed before, and does not any more. What
+    /// it has forgotten may be of a ledger that has not moved, so that is over only where such ledgers were shown, too.
+    pub(super) fn note_cosigning(&self, also_unchanged: bool) -> bool {
+        let mut known = lock(&self.health);
+        if *known == Health::HasForgotten && !also_unchanged {
+            return false;
+        }
+        std::mem::replace(&mut *known, Health::Cosigns) != Health::Cosigns
     }
 
     /// Asks. It blocks, so it runs where that is allowed.
@@ -133,7 +176,26 @@ fn size(body: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::size;
+    use super::{Health, WitnessClient, size};
+    use ledger::{SignatureKind, SigningKey};
+
+    #[test]
+    fn a_witness_that_has_forgotten_is_well_again_only_when_it_has_cosigned_what_has_not_moved_too() {
+        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
+        let named = format!("http://w.example#{}", key.verifier());
+        let client = WitnessClient::new(named.parse().unwrap());
+        assert!(!client.note_cosigning(true), "it was well");
+        assert!(client.note_failure(Health::Fails));
+        assert!(!client.note_failure(Health::Fails), "that was told");
+        assert!(client.note_cosigning(false));
+        assert!(client.note_failure(Health::Fails));
+        assert!(client.note_failure(Health::HasForgotten), "that is worse");
+        assert!(!client.note_cosigning(false));
+        assert!(!client.note_failure(Health::Fails), "that is better");
+        assert!(!client.note_cosigning(false), "and not well");
+        assert!(client.note_cosigning(true));
+        assert!(client.note_failure(Health::Fails));
+    }
 
     #[test]
     fn a_size_is_digits_and_a_newline() {

@@ -6,7 +6,7 @@
 //! said it. A witness that does not answer is left out for the rest of the round. Where nothing may be signed, nothing
 //! is shown, and only what is remembered is compared.
 
-use super::asking::{Answer, AskError, WitnessClient};
+use super::asking::{Answer, AskError, Health, WitnessClient};
 use super::{Cosigning, Difference, Fork};
 use crate::records::tree::{self, TreeError};
 use crate::signing::signs_ledger;
@@ -31,8 +31,32 @@ const ATTEMPTS_MAX: usize = 4;
 struct Round {
     /// Those that do not answer.
     silent: HashSet<usize>,
-    /// What was first wrong with those that have not cosigned everything.
-    failed: HashMap<usize, String>,
+    /// Those that have cosigned something.
+    cosigned: HashSet<usize>,
+    /// What was first or worst with those that have not cosigned everything.
+    failed: HashMap<usize, Failure>,
+}
+
+/// What was wrong with a witness.
+struct Failure {
+    health: Health,
+    /// Of which tenant, and why.
+    what: String,
+}
+
+impl Round {
+    /// Notes what a witness has not cosigned.
+    fn note_failure(&mut self, place: usize, tenant: TenantId, error: &AskError) {
+        let health = error.health();
+        let before = self.failed.get(&place);
+        if before.is_none_or(|before| before.health < health) {
+            let what = format!("{tenant}: {error}");
+            self.failed.insert(place, Failure { health, what });
+        }
+        if error.is_silence() {
+            self.silent.insert(place);
+        }
+    }
 }
 
 /// What asking a witness about a ledger has come to.
@@ -105,7 +129,12 @@ impl Cosigning {
             }
         }
         for (place, client) in self.clients.iter().enumerate() {
-            tell(client, round.failed.get(&place));
+            match round.failed.get(&place) {
+                Some(failure) => tell_failure(client, failure),
+                None if round.cosigned.contains(&place) => tell_recovery(client, also_unchanged),
+                // It was shown nothing, so it is not known whether it is as it was.
+                None => {}
+            }
         }
     }
 
@@ -181,16 +210,13 @@ impl Cosigning {
             };
             match outcome {
                 Outcome::Same | Outcome::Unasked => {}
-                Outcome::Cosigned => self.metrics.count_witness(client.name(), "cosigned"),
+                Outcome::Cosigned => {
+                    self.metrics.count_witness(client.name(), "cosigned");
+                    round.cosigned.insert(place);
+                }
                 Outcome::Failed(error) => {
                     self.metrics.count_witness(client.name(), "failed");
-                    if error.is_silence() {
-                        round.silent.insert(place);
-                    }
-                    round
-                        .failed
-                        .entry(place)
-                        .or_insert_with(|| format!("{tenant}: {error}"));
+                    round.note_failure(place, tenant, &error);
                 }
                 Outcome::Forked(what) => self.stop_for(tenant, place, what),
             }
@@ -276,6 +302,11 @@ impl Cosigning {
                     return Ok(Outcome::Cosigned);
                 }
                 Ok(Answer::Inconsistent) => return Ok(Outcome::Forked(Difference::Other { seen: old })),
+                // INVARIANT: a witness is asked to go on only from what it has seen at least. One that has forgotten
+                // would cosign whatever it is shown first, such as an old copy that was put back.
+                Ok(Answer::Seen(says)) if says < old => {
+                    return Ok(Outcome::Failed(AskError::Forgotten { seen: old, says }));
+                }
                 Ok(Answer::Seen(size)) if size == old && size == checkpoint.size => {
                     return Ok(Outcome::Forked(Difference::Other { seen: size }));
                 }
@@ -357,15 +388,19 @@ fn tell_unshown(tenant: TenantId, error: &Unshown) {
     );
 }
 
-/// Tells when a witness begins to fail, and when it has stopped to.
-fn tell(client: &WitnessClient, failed: Option<&String>) {
-    let name = client.name();
-    if !client.note(failed.is_some()) {
-        return;
+/// Tells when a witness begins to fail, and when it is worse than that.
+fn tell_failure(client: &WitnessClient, Failure { health, what }: &Failure) {
+    if client.note_failure(*health) {
+        let name = client.name();
+        tracing::warn!(witness = name, "the witness `{name}` has not cosigned: {what}");
     }
-    if let Some(error) = failed {
-        tracing::warn!(witness = name, "the witness `{name}` has not cosigned: {error}");
-    } else {
+}
+
+/// Tells when a witness that failed cosigns again. Of one that had forgotten something that is known only if it was
+/// also shown what has not moved.
+fn tell_recovery(client: &WitnessClient, also_unchanged: bool) {
+    if client.note_cosigning(also_unchanged) {
+        let name = client.name();
         tracing::info!(witness = name, "the witness `{name}` cosigns again");
     }
 }

@@ -1,18 +1,25 @@
 //! Where a witness keeps what it has cosigned: a file for each log, replaced whole and on disk before anybody hears of it.
 //!
 //! One process has the folder. What cannot be read is never taken for nothing: a witness that forgot would cosign a fork.
+//! Nor is what has gone while the process runs: it remembers of which logs there were files at its start, what it has
+//! cosigned itself, and which folder it has locked.
 
 use canon::Digest;
 use ledger::witness::Cosigned;
 use ledger::{Checkpoint, Note};
-use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 /// Nobody but its owner looks into it.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+/// The file in it that is locked.
+const LOCK: &str = "lock";
+/// How long the name of a log's file is: a digest in hexadecimal.
+const NAME_DIGITS: usize = 64;
 
 /// Most requests of a kind that are kept of one log as evidence: whoever has its key can make any number of forks.
 const EVIDENCE_MAX: usize = 16;
@@ -45,6 +52,12 @@ pub struct Folder {
     path: PathBuf,
     /// Held as long as the process lives.
     _lock: File,
+    /// Device and number of the file that is locked.
+    identity: (u64, u64),
+    /// The names of the files of logs that were there at the start.
+    found: HashSet<String>,
+    /// What this process has cosigned, or read here, of each log that it has cosigned.
+    known: HashMap<String, Cosigned>,
 }
 
 /// Why nothing can be kept or read.
@@ -61,7 +74,13 @@ pub enum FolderError {
     /// Another process has it.
     #[error("another witness uses the folder `{}`", .0.display())]
     InUse(PathBuf),
-    /// A file holds something else than was kept.
+    /// It is not the folder that was opened.
+    #[error(
+        "the folder `{}`, or its file `{LOCK}`, was deleted, moved away or replaced while it was open, so nothing is cosigned any more: put the folder back as it was, or start the witness again with it",
+        .0.display()
+    )]
+    Replaced(PathBuf),
+    /// A file holds something else than was kept, or is gone.
     #[error("`{}` is not the checkpoint that was kept there", .0.display())]
     Damaged(PathBuf),
     /// Writing was broken off.
@@ -87,23 +106,50 @@ impl Folder {
             .map_err(io)?;
         let mut options = OpenOptions::new();
         let options = options.create(true).truncate(false).write(true).mode(FILE_MODE);
-        let lock = options.open(path.join("lock")).map_err(io)?;
+        let lock = options.open(path.join(LOCK)).map_err(io)?;
         lock.try_lock().map_err(|error| match error {
             TryLockError::WouldBlock => FolderError::InUse(path.to_owned()),
             TryLockError::Error(source) => io(source),
         })?;
+        let identity = lock.metadata().map(|locked| identity(&locked));
         Ok(Self {
             path: path.to_owned(),
+            identity: identity.map_err(io)?,
             _lock: lock,
+            found: files_of_logs(path).map_err(io)?,
+            known: HashMap::new(),
         })
+    }
+
+    /// Whether it held what was cosigned of any log when it was opened.
+    pub fn has_cosigned(&self) -> bool {
+        !self.found.is_empty()
     }
 
     /// What was last cosigned of a log; nothing at all is a size of 0.
     ///
     /// # Errors
-    /// It cannot be read, or is something else.
-    pub fn cosigned(&self, origin: &str) -> Result<Cosigned, FolderError> {
+    /// It cannot be read, is something else or gone, or is less than this process has cosigned.
+    pub fn cosigned(&mut self, origin: &str) -> Result<Cosigned, FolderError> {
+        let kept = self.kept(origin)?;
+        // More than is known may be there: keeping it may have failed when it had its name already.
+        let is_less = |known: &Cosigned| kept.size < known.size || kept.size == known.size && kept != *known;
+        if self.known.get(origin).is_some_and(is_less) {
+            return Err(FolderError::Damaged(self.file(origin)));
+        }
+        // Of a log that nobody has cosigned nothing is remembered: anybody can name one.
+        if kept.size > 0 {
+            self.known.insert(origin.to_owned(), kept);
+        }
+        Ok(kept)
+    }
+
+    /// What the file of a log says.
+    fn kept(&self, origin: &str) -> Result<Cosigned, FolderError> {
         let Some(text) = self.read(origin)? else {
+            if self.found.contains(&hex(origin)) {
+                return Err(FolderError::Damaged(self.file(origin)));
+            }
             return Ok(Cosigned {
                 size: 0,
                 root: Digest::ZERO,
@@ -119,11 +165,18 @@ impl Folder {
         })
     }
 
-    /// The note that was last cosigned of a log.
+    /// The note that was last cosigned of a log, if anything was.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn read(&self, origin: &str) -> Result<Option<String>, FolderError> {
+    /// As of [`Self::cosigned`].
+    pub fn last(&mut self, origin: &str) -> Result<Option<String>, FolderError> {
+        self.cosigned(origin)?;
+        self.read(origin)
+    }
+
+    /// The text of a log's file, if it is there.
+    fn read(&self, origin: &str) -> Result<Option<String>, FolderError> {
+        self.check_locked()?;
         let file = self.file(origin);
         match fs::read_to_string(&file) {
             Ok(text) => Ok(Some(text)),
@@ -136,8 +189,25 @@ impl Folder {
     ///
     /// # Errors
     /// It may not be on disk.
-    pub fn keep(&self, origin: &str, note: &str) -> Result<(), FolderError> {
-        self.replace(self.file(origin), note.as_bytes())
+    pub fn keep(&mut self, checkpoint: &Checkpoint, note: &str) -> Result<(), FolderError> {
+        let Checkpoint {
+            origin, size, root, ..
+        } = checkpoint;
+        self.replace(self.file(origin), note.as_bytes())?;
+        let (size, root) = (*size, *root);
+        self.known.insert(origin.clone(), Cosigned { size, root });
+        Ok(())
+    }
+
+    /// Fails unless the folder is the one that was locked: what has its name by now may be empty, and another process
+    /// may have it.
+    fn check_locked(&self) -> Result<(), FolderError> {
+        let file = self.path.join(LOCK);
+        match fs::metadata(&file) {
+            Ok(there) if identity(&there) == self.identity => Ok(()),
+            Err(source) if source.kind() != io::ErrorKind::NotFound => Err(FolderError::Io { file, source }),
+            _ => Err(FolderError::Replaced(self.path.clone())),
+        }
     }
 
     /// Keeps a request that was not cosigned, once for each checkpoint. Of forks the first stay, for one proves as much
@@ -199,6 +269,7 @@ impl Folder {
     }
 
     fn replace(&self, file: PathBuf, bytes: &[u8]) -> Result<(), FolderError> {
+        self.check_locked()?;
         let written = self.write(&file, bytes);
         written.map_err(|source| FolderError::Io { file, source })
     }
@@ -220,6 +291,23 @@ impl Folder {
     }
 }
 
+/// The names of the files of logs in a folder.
+fn files_of_logs(folder: &Path) -> io::Result<HashSet<String>> {
+    let mut found = HashSet::new();
+    for file in fs::read_dir(folder)? {
+        let name = file?.file_name();
+        let is_of_log =
+            |name: &&str| name.len() == NAME_DIGITS && name.bytes().all(|digit| digit.is_ascii_hexdigit());
+        found.extend(name.to_str().filter(is_of_log).map(str::to_owned));
+    }
+    Ok(found)
+}
+
+/// Device and number of a file.
+fn identity(file: &Metadata) -> (u64, u64) {
+    (file.dev(), file.ino())
+}
+
 /// The digest of a text, as it stands in the name of a file.
 fn hex(text: &str) -> String {
     let digest = Digest::of(text.as_bytes()).to_string();
@@ -233,25 +321,39 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
     use std::time::{Duration, SystemTime};
 
-    fn note(origin: &str, size: u64) -> String {
-        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
-        let mut checkpoint = Checkpoint::new("log.example", "tnt_1", size, Digest::of(b"root"));
+    fn checkpoint(origin: &str, size: u64, root: &[u8]) -> Checkpoint {
+        let mut checkpoint = Checkpoint::new("log.example", "tnt_1", size, Digest::of(root));
         origin.clone_into(&mut checkpoint.origin);
+        checkpoint
+    }
+
+    fn cosigned(checkpoint: &Checkpoint) -> String {
+        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
         format!("{checkpoint}\n{}", checkpoint.cosign(&key, 1))
+    }
+
+    fn note(origin: &str, size: u64) -> String {
+        cosigned(&checkpoint(origin, size, b"root"))
+    }
+
+    fn keep(folder: &mut Folder, origin: &str, size: u64) -> Result<(), FolderError> {
+        folder.keep(&checkpoint(origin, size, b"root"), &note(origin, size))
     }
 
     #[test]
     fn a_witness_folder_is_read_by_the_next_process_and_by_one_at_a_time() {
         let home = tempfile::tempdir().unwrap();
         let path = home.path().join("a/witness");
-        let folder = Folder::open(&path).unwrap();
+        let mut folder = Folder::open(&path).unwrap();
         assert!(matches!(Folder::open(&path), Err(FolderError::InUse(_))));
         assert_eq!(folder.cosigned("log/1").unwrap().size, 0);
-        folder.keep("log/1", &note("log/1", 7)).unwrap();
-        folder.keep("log/2", &note("log/2", 3)).unwrap();
-        folder.keep("log/1", &note("log/1", 9)).unwrap();
+        assert!(!folder.has_cosigned());
+        keep(&mut folder, "log/1", 7).unwrap();
+        keep(&mut folder, "log/2", 3).unwrap();
+        keep(&mut folder, "log/1", 9).unwrap();
         drop(folder);
-        let folder = Folder::open(&path).unwrap();
+        let mut folder = Folder::open(&path).unwrap();
+        assert!(folder.has_cosigned());
         let size = |origin| folder.cosigned(origin).unwrap().size;
         assert_eq!(["log/1", "log/2", "log/3"].map(size), [9, 3, 0]);
         let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
@@ -264,7 +366,7 @@ mod tests {
     #[test]
     fn what_cannot_be_read_is_not_taken_for_nothing() {
         let home = tempfile::tempdir().unwrap();
-        let folder = Folder::open(home.path()).unwrap();
+        let mut folder = Folder::open(home.path()).unwrap();
         for damaged in ["", "log/1\n7\n", &note("log/2", 7)] {
             fs::write(folder.file("log/1"), damaged).unwrap();
             assert!(
@@ -275,7 +377,69 @@ mod tests {
         fs::remove_file(folder.file("log/1")).unwrap();
         fs::create_dir(folder.file("log/1")).unwrap();
         assert!(matches!(folder.cosigned("log/1"), Err(FolderError::Io { .. })));
-        assert!(folder.keep("log/1", &note("log/1", 7)).is_err());
+        assert!(keep(&mut folder, "log/1", 7).is_err());
+    }
+
+    #[test]
+    fn a_file_that_says_less_than_was_cosigned_or_is_gone_is_damaged_and_not_nothing() {
+        let home = tempfile::tempdir().unwrap();
+        let mut folder = Folder::open(home.path()).unwrap();
+        keep(&mut folder, "log/1", 7).unwrap();
+        drop(folder);
+        let file = |folder: &Folder| folder.file("log/1");
+        // By this process or by the one before: if this one has not read it, it is not known how much that was.
+        for keeps_itself in [false, true] {
+            let mut folder = Folder::open(home.path()).unwrap();
+            if keeps_itself {
+                keep(&mut folder, "log/1", 8).unwrap();
+            }
+            let good = fs::read(file(&folder)).unwrap();
+            fs::remove_file(file(&folder)).unwrap();
+            for refused in [folder.cosigned("log/1").map(drop), folder.last("log/1").map(drop)] {
+                assert!(matches!(refused, Err(FolderError::Damaged(_))), "{refused:?}");
+            }
+            fs::write(file(&folder), &good).unwrap();
+            folder.cosigned("log/1").unwrap();
+            fs::remove_file(file(&folder)).unwrap();
+            let refused = folder.cosigned("log/1");
+            assert!(matches!(refused, Err(FolderError::Damaged(_))), "{refused:?}");
+            let size = if keeps_itself { 8 } else { 7 };
+            for other in [
+                checkpoint("log/1", size - 1, b"root"),
+                checkpoint("log/1", size, b"other"),
+            ] {
+                fs::write(file(&folder), cosigned(&other)).unwrap();
+                let refused = folder.cosigned("log/1");
+                assert!(matches!(refused, Err(FolderError::Damaged(_))), "{refused:?}");
+            }
+            fs::write(file(&folder), good).unwrap();
+            assert_eq!(folder.cosigned("log/1").unwrap().size, size);
+        }
+    }
+
+    #[test]
+    fn a_folder_that_was_moved_away_and_made_again_is_not_the_one_that_was_opened() {
+        let home = tempfile::tempdir().unwrap();
+        let (path, away) = (home.path().join("witness"), home.path().join("away"));
+        let mut folder = Folder::open(&path).unwrap();
+        keep(&mut folder, "log/1", 7).unwrap();
+        fs::rename(&path, &away).unwrap();
+        for is_made_again in [false, true] {
+            if is_made_again {
+                drop(Folder::open(&path).unwrap());
+            }
+            for refused in [
+                folder.cosigned("log/1").map(drop),
+                folder.cosigned("log/2").map(drop),
+                folder.last("log/1").map(drop),
+                keep(&mut folder, "log/1", 8),
+            ] {
+                assert!(matches!(refused, Err(FolderError::Replaced(_))), "{refused:?}");
+            }
+        }
+        fs::remove_dir_all(&path).unwrap();
+        fs::rename(&away, &path).unwrap();
+        assert_eq!(folder.cosigned("log/1").unwrap().size, 7);
     }
 
     #[test]
