@@ -84,35 +84,31 @@ impl Keyring {
         file::read_or_make(&file_of(options, database_url), &new)?.of_log()
     }
 
-    /// The keys that [`Self::find`] finds; `None` if [`Self::make`] would have to make one. Nothing is made.
+    /// Fails if [`Self::make`] would, where [`Self::find`] has found no key. Nothing is made.
     ///
     /// # Errors
-    /// The keys cannot be used, or none can be made under the name or in the place.
-    pub fn check(
+    /// None can be made under the name or in the place.
+    pub fn check_new(
         options: &Signing,
         database_url: &str,
         known_name: Option<String>,
         entropy: &dyn Entropy,
-    ) -> Result<Option<Self>, SigningError> {
-        let found = Self::find(options, database_url)?;
-        if found.is_none() {
-            new_key_of_log(options, known_name, entropy)?;
-            file::check_place(&file_of(options, database_url))?;
-        }
-        Ok(found)
+    ) -> Result<(), SigningError> {
+        new_key_of_log(options, known_name, entropy)?;
+        Ok(file::check_place(&file_of(options, database_url))?)
     }
 
     /// The keys that the options name, if they are there already. To be called once: a pipe is empty then.
     ///
     /// # Errors
-    /// They cannot be used.
+    /// They cannot be used, or nobody can tell whether they are there.
     pub fn find(options: &Signing, database_url: &str) -> Result<Option<Self>, SigningError> {
         let keys = if let Some(text) = &options.key {
             let key = text.reveal().trim().parse();
             Self::of(key.map_err(SigningError::Environment)?)
         } else {
             let path = file_of(options, database_url);
-            if !path.exists() {
+            if !file::is_there(&path)? {
                 return Ok(None);
             }
             file::read(&path)?
@@ -186,9 +182,15 @@ pub fn witness_keys(
 }
 
 /// The file from which the keys come that the options name, if it is there already.
-pub fn kept_in(options: &Signing, database_url: &str) -> Option<PathBuf> {
+///
+/// # Errors
+/// Nobody can tell whether it is.
+pub fn kept_in(options: &Signing, database_url: &str) -> Result<Option<PathBuf>, SigningError> {
+    if options.key.is_some() {
+        return Ok(None);
+    }
     let path = file_of(options, database_url);
-    (options.key.is_none() && path.exists()).then_some(path)
+    Ok(file::is_there(&path)?.then_some(path))
 }
 
 /// Where the keys of a gateway are kept that was not told otherwise: beside its database.

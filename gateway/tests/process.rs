@@ -545,18 +545,21 @@ fn a_line_of_a_file_of_passwords_that_cannot_be_read_is_not_repeated() {
 #[test]
 fn a_signing_key_that_can_be_neither_read_nor_made_is_found_out_before_anything_is_made() {
     let place = Place::on_file();
-    std::os::unix::fs::symlink("nowhere", place.path().join("link")).unwrap();
-    for file in ["missing/key", "link"] {
+    for (name, target) in [("link", "nowhere"), ("loop", "loop")] {
+        std::os::unix::fs::symlink(target, place.path().join(name)).unwrap();
+    }
+    for file in ["missing/key", "link", "loop/key"] {
         let serving = place.fails(&mut place.command(&["--signing-key-file", file]));
         assert!(serving.contains(&format!("`{file}`")), "{serving}");
         assert!(!place.database().exists());
     }
-    for file in ["missing/key", "link", "/dev/null"] {
+    for file in ["missing/key", "link", "loop/key", "/dev/null"] {
         let mut checking = Command::new(PROGRAM);
         place.prepare(&mut checking);
         let told = place.fails(checking.args(["check-config", "--signing-key-file", file]));
         assert!(told.contains(&format!("`{file}`")), "{told}");
         assert!(!told.contains("chmod"), "{told}");
+        assert!(!place.database().exists());
     }
 }
 

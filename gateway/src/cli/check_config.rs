@@ -30,14 +30,19 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
         issuers::check_folder(folder)
             .with_context(|| format!("`--issuer-keys` cannot be `{}`", folder.display()))?;
     }
+    // As in `serve`: no earlier version takes a database that was brought up to date.
+    signing::check_place(&options.signing)?;
+    let keys = Keyring::find(&options.signing, &options.database.url)?;
     let store = stores::open(&options.database.url).await?;
-    let known_name = signing::known_names(&*store).await?.into_iter().next();
-    let keys = Keyring::check(
-        &options.signing,
-        &options.database.url,
-        known_name,
-        &SystemEntropy,
-    )?;
+    if keys.is_none() {
+        let known_name = signing::known_names(&*store).await?.into_iter().next();
+        Keyring::check_new(
+            &options.signing,
+            &options.database.url,
+            known_name,
+            &SystemEntropy,
+        )?;
+    }
     let loaded = start::load_snapshot(&*store, Arc::new(Compiler::new(base))).await;
     store.close().await;
     let snapshot = loaded?.snapshot;

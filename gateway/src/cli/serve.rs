@@ -24,7 +24,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
-use store::{Store, StoreError};
+use store::Store;
 use tokio::runtime::Handle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
@@ -239,8 +239,8 @@ async fn keyring(store: &dyn Store, found: Option<Keyring>, options: &Serve) -> 
 }
 
 /// The file with the key that an empty database is to be signed with, if it was there before the database.
-async fn old_key(store: &dyn Store, options: &Serve) -> Result<Option<PathBuf>, StoreError> {
-    let Some(file) = signing::kept_in(&options.signing, &options.database.url) else {
+async fn old_key(store: &dyn Store, options: &Serve) -> anyhow::Result<Option<PathBuf>> {
+    let Some(file) = signing::kept_in(&options.signing, &options.database.url)? else {
         return Ok(None);
     };
     Ok(store.revisions().await?.is_empty().then_some(file))

@@ -74,11 +74,11 @@ pub enum KeyFileError {
 /// # Errors
 /// It cannot be read or made, or holds something else.
 pub(super) fn read_or_make(path: &Path, new: &str) -> Result<Keyring, KeyFileError> {
-    let made = make(path, &format!("{new}\n")).map_err(|source| KeyFileError::Unwritable {
+    let unwritable = |source| KeyFileError::Unwritable {
         file: path.to_owned(),
         source,
-    })?;
-    if made {
+    };
+    if !is_there(path)? && make(path, &format!("{new}\n")).map_err(unwritable)? {
         tracing::info!(file = %path.display(), "made a signing key in `{}`: keep a copy of it", path.display());
     }
     read(path)
@@ -149,12 +149,29 @@ pub(super) fn read(path: &Path) -> Result<Keyring, KeyFileError> {
     read_text(path, &text(path)?)
 }
 
+/// Whether there is such a file. One in a folder that may not be entered is not taken for one that is not there:
+/// another key would be made in its place.
+///
+/// # Errors
+/// Nobody can tell.
+pub(super) fn is_there(path: &Path) -> Result<bool, KeyFileError> {
+    match path.try_exists() {
+        Ok(is_there) => Ok(is_there),
+        // What would be its folder is a file.
+        Err(error) if error.kind() == io::ErrorKind::NotADirectory => Ok(false),
+        Err(source) => Err(KeyFileError::Unreadable {
+            file: path.to_owned(),
+            source,
+        }),
+    }
+}
+
 /// Fails if a file of keys is not there and could not be made either, as far as that can be told without making one.
 ///
 /// # Errors
-/// Its folder is not there, or it is a link that leads nowhere.
+/// Its folder is not there or may not be entered, or it is a link that leads nowhere.
 pub(super) fn check_place(path: &Path) -> Result<(), KeyFileError> {
-    if path.exists() {
+    if is_there(path)? {
         return Ok(());
     }
     let file = || path.to_owned();
@@ -234,11 +251,8 @@ fn read_text(path: &Path, text: &str) -> Result<Keyring, KeyFileError> {
     })
 }
 
-/// Makes a file, whole, and says whether it did: it may be there already, and of two who do it at once, one does.
+/// Makes a file, whole, and says whether it did: of two who do it at once, one does.
 fn make(path: &Path, text: &str) -> io::Result<bool> {
-    if path.exists() {
-        return Ok(false);
-    }
     let (beside, _) = written_beside(path, text)?;
     let linked = fs::hard_link(&beside, path);
     fs::remove_file(&beside)?;
@@ -426,6 +440,24 @@ mod tests {
             let refusal = check_place(&path(absent)).unwrap_err();
             assert!(matches!(refusal, KeyFileError::Unwritable { .. }), "{refusal}");
         }
+    }
+
+    /// A folder that may not be entered does the same, but to root.
+    #[test]
+    fn a_file_of_which_nobody_can_tell_whether_it_is_there_is_not_taken_for_a_missing_one() {
+        let folder = tempfile::tempdir().unwrap();
+        symlink("loop", folder.path().join("loop")).unwrap();
+        for name in ["loop", "loop/keys"] {
+            let path = folder.path().join(name);
+            for refusal in [
+                is_there(&path).unwrap_err(),
+                check_place(&path).unwrap_err(),
+                read_or_make(&path, &key(1)).unwrap_err(),
+            ] {
+                assert!(matches!(refusal, KeyFileError::Unreadable { .. }), "{refusal}");
+            }
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
     }
 
     #[test]
