@@ -1,8 +1,9 @@
 //! The search index, in a file of its own beside the database: `countersign.db-search`.
 //!
 //! It has a writer and readers of its own, so that it waits for no commit and no commit for it. It is opened when it is
-//! first needed; the writer's thread has the priority of whoever does that first. A file that cannot be opened, is
-//! damaged, or is not of this program's making is thrown away: what it said can be read from the ledger again.
+//! first needed; the writer's thread has the priority of whoever does that first. A file that is damaged, or is not of
+//! this program's making, is thrown away: what it said can be read from the ledger again. One that cannot be opened for
+//! any other reason stays.
 
 mod file;
 
@@ -358,6 +359,33 @@ mod tests {
             ..claim()
         };
         assert!(store.claim_block(tenant, 0, &gentle).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_file_that_cannot_be_opened_for_a_while_is_kept_and_a_damaged_one_is_made_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let tenant = TenantId::from_bytes([1; 16]);
+        let put = first_block();
+        let store = SqliteStore::open(&url).await.unwrap();
+        assert!(store.claim_block(tenant, 0, &claim()).await.unwrap());
+        assert!(store.put_block(tenant, &put, &[]).await.unwrap());
+        store::Store::close(&store).await;
+
+        // Where its log is to be: SQLITE_CANTOPEN.
+        let in_the_way = folder.path().join("ledger.db-search-wal");
+        std::fs::create_dir(&in_the_way).unwrap();
+        let store = SqliteStore::open(&url).await.unwrap();
+        for _ in 0..2 {
+            store.indexed(tenant, 0..=9).await.unwrap_err();
+        }
+        std::fs::remove_dir(&in_the_way).unwrap();
+        assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), [put]);
+        store::Store::close(&store).await;
+
+        std::fs::write(folder.path().join("ledger.db-search"), [b'x'; 8_192]).unwrap();
+        let store = SqliteStore::open(&url).await.unwrap();
+        assert_eq!(store.indexed(tenant, 0..=9).await.unwrap(), []);
     }
 
     #[tokio::test]

@@ -4,7 +4,7 @@ use crate::{Side, connect};
 use canon::Digest;
 use ledger::Head;
 use model::TenantId;
-use sqlx::migrate::Migrator;
+use sqlx::migrate::{MigrateError, Migrator};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{ConnectOptions, Connection, SqliteConnection, SqlitePool};
 use std::fmt::Write as _;
@@ -46,11 +46,11 @@ pub(super) struct Opened {
 }
 
 impl Opened {
-    /// Opens the file, making it if it is not there. One that cannot be used is thrown away.
+    /// Opens the file, making it if it is not there. One that is of no use is thrown away. Any other failure says
+    /// nothing against it, such as a disk that is full just now: it stays, and whoever needs it next tries again.
     pub(super) async fn open(path: &Path) -> Result<Self, sqlx::Error> {
         match Self::try_open(path).await {
-            Ok(opened) => Ok(opened),
-            Err(error) => {
+            Err(error) if is_useless(&error) => {
                 tracing::warn!(
                     error = &error as &dyn std::error::Error,
                     path = %path.display(),
@@ -59,6 +59,7 @@ impl Opened {
                 remove(path);
                 Self::try_open(path).await
             }
+            tried => tried,
         }
     }
 
@@ -124,10 +125,7 @@ impl Opened {
 
 /// Brings a new file to the schema, and sees that another one can be read by it.
 async fn migrate(one: &SqlitePool) -> Result<(), sqlx::Error> {
-    MIGRATIONS
-        .run(one)
-        .await
-        .map_err(|error| sqlx::Error::Configuration(Box::new(error)))?;
+    MIGRATIONS.run(one).await?;
     sqlx::query!("SELECT count(*) AS blocks FROM search_blocks")
         .fetch_one(one)
         .await
@@ -174,13 +172,32 @@ pub(super) async fn control(
 
 /// Whether an error says that the file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.
 pub(super) fn is_damage(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(11 | 26))
+}
+
+/// Whether an error of opening the file says that it is damaged, or that it is not of this program's making: another
+/// version has made its tables, or what is done to them is an `SQLITE_ERROR`, as where one is missing.
+fn is_useless(error: &sqlx::Error) -> bool {
+    match error {
+        sqlx::Error::Migrate(error) => match &**error {
+            MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _) => is_useless(error),
+            MigrateError::VersionMissing(_) | MigrateError::VersionMismatch(_) | MigrateError::Dirty(_) => {
+                true
+            }
+            _ => false,
+        },
+        sqlx::Error::ColumnDecode { .. } => true,
+        error => is_damage(error) || primary_code(error) == Some(1),
+    }
+}
+
+/// What SQLite says is wrong, without what it adds to that.
+fn primary_code(error: &sqlx::Error) -> Option<u32> {
     let code = error
         .as_database_error()
         .and_then(sqlx::error::DatabaseError::code);
-    let primary = code
-        .and_then(|code| code.parse::<u32>().ok())
-        .map(|code| code & 0xff);
-    matches!(primary, Some(11 | 26))
+    code.and_then(|code| code.parse::<u32>().ok())
+        .map(|code| code & 0xff)
 }
 
 /// Throws the file away, with what SQLite has put beside it.
