@@ -10,10 +10,10 @@ mod unix;
 
 use crate::app::App;
 use crate::connections;
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use axum::serve::{Listener, ListenerExt};
 use futures_util::future::BoxFuture;
-use socket2::{Domain, SockRef, Socket, TcpKeepalive, Type};
+use socket2::{Domain, SockAddr, SockRef, Socket, TcpKeepalive, Type};
 use std::fmt;
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
@@ -285,12 +285,34 @@ fn open_socket(path: &Path, lock: File, mode: u32) -> anyhow::Result<(UnixListen
 
 /// Fails if there is something else than a socket that a killed program has left.
 fn check_free(path: &Path) -> anyhow::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => bail!("there is a file that is not a socket"),
-        Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-            bail!("another program listens there")
-        }
-        _ => Ok(()),
+    let Ok(found) = fs::symlink_metadata(path) else {
+        return Ok(());
+    };
+    ensure!(
+        found.file_type().is_socket(),
+        "there is a file that is not a socket"
+    );
+    let is_used = is_listened_on(path).context("cannot find out whether a program listens there")?;
+    ensure!(!is_used, "another program listens there");
+    Ok(())
+}
+
+/// Whether a program listens on a socket. Where its line is full, because it takes nobody, nobody waits for it: the
+/// start would hang without a word.
+fn is_listened_on(path: &Path) -> io::Result<bool> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    match socket.connect(&SockAddr::unix(path)?) {
+        Ok(()) => Ok(true),
+        Err(error) => match error.kind() {
+            io::ErrorKind::WouldBlock => Ok(true),
+            // What a killed gateway has left may have a mode that keeps its owner from writing, and so from connecting.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied => {
+                Ok(false)
+            }
+            // Such as a socket for datagrams that a program has open.
+            _ => Err(error),
+        },
     }
 }
 
@@ -355,7 +377,7 @@ pub fn parse_mode(text: &str) -> Result<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::net::UnixStream;
+    use std::os::unix::net::{UnixDatagram, UnixStream};
 
     #[test]
     fn an_address_is_a_port_or_a_path() {
@@ -496,9 +518,33 @@ mod tests {
         assert_eq!(refusal(&path), "another program listens there");
         drop(stranger);
         fs::remove_file(&path).unwrap();
+        let stranger = UnixDatagram::bind(&path).unwrap();
+        assert_eq!(refusal(&path), "cannot find out whether a program listens there");
+        UnixDatagram::unbound().unwrap().send_to(b"hello", &path).unwrap();
+        drop(stranger);
+        fs::remove_file(&path).unwrap();
         fs::write(&path, "precious").unwrap();
         assert_eq!(refusal(&path), "there is a file that is not a socket");
         assert_eq!(fs::read_to_string(&path).unwrap(), "precious");
+    }
+
+    #[tokio::test]
+    async fn a_socket_whose_program_takes_nobody_is_told_of_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("c.sock");
+        let stranger = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        stranger.bind(&SockAddr::unix(&path).unwrap()).unwrap();
+        // There is room for one in its line.
+        stranger.listen(0).unwrap();
+        let _waiting = UnixStream::connect(&path).unwrap();
+        let reserved = ReservedAddress::take(&Address::Unix(path.clone())).map(drop);
+        for refused in [reserved, open(&path, 0o600).map(drop)] {
+            let refused = refused.unwrap_err();
+            assert_eq!(refused.root_cause().to_string(), "another program listens there");
+        }
+        assert!(path.exists());
+        drop(stranger);
+        open(&path, 0o600).unwrap();
     }
 
     #[tokio::test]
