@@ -14,12 +14,11 @@ use crate::ruling::PolicyId;
 use crate::schema;
 use crate::set::PolicySet;
 use crate::statement::Statement;
-use crate::tenant::{
-    GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, NAMED_MAX, STATEMENTS_MAX, TenantPolicy,
-};
+use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::validate::undeclared::Span;
 use crate::validate::{Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
+use amounts::{AMOUNTS, CHECKS, CHECKS_MAX, TOO_WIDE, amounts};
 use canon::Digest;
 use cedar_policy::Schema;
 use imbl::OrdMap;
@@ -28,28 +27,12 @@ use serde_json::json;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
+mod amounts;
 mod hidden;
 mod unseen;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;
-/// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
-/// thousand actions are within it.
-const CHECKS_MAX: usize = 1 << 25;
-const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
-const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
-const TOO_MANY_GROUPS: &str = "name fewer teams in `@approvers`, or shorter ones";
-const TOO_WIDE: &str =
-    "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
-
-/// What a set may hold, and what to do about more.
-const AMOUNTS: [(&str, usize, &str); 5] = [
-    ("named policies", NAMED_MAX, TOO_MANY),
-    ("policies in texts and links", STATEMENTS_MAX, TOO_MANY),
-    ("bytes of ids", IDS_BYTES_MAX, TOO_MANY),
-    ("bytes of groups that approve", GROUPS_BYTES_MAX, TOO_MANY_GROUPS),
-    (CHECKS, CHECKS_MAX, TOO_WIDE),
-];
 
 /// What a tenant has registered, as far as policies may speak of it.
 #[derive(Debug, Clone, Copy)]
@@ -421,29 +404,6 @@ fn add_at_other_places(faults: &mut Vec<Diagnostic>, found: Vec<Diagnostic>) {
             faults.push(finding);
         }
     }
-}
-
-/// How much there is of what `AMOUNTS` names.
-fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
-    let statements = || policies.iter().flat_map(|policy| &policy.statements);
-    let ids = statements().map(|statement| {
-        // Quotes and a comma. Other characters than these stand in names as they stand in JSON.
-        let id = statement.id.as_str();
-        id.len() + id.matches(['"', '\\']).count() + 3
-    });
-    let groups = statements().filter_map(|statement| match &statement.annotations.effect {
-        PolicyEffect::Approval(terms) => terms.group.as_deref(),
-        PolicyEffect::Forbid | PolicyEffect::Permit | PolicyEffect::Advice => None,
-    });
-    let groups: BTreeSet<&str> = groups.collect();
-    // As they stand in a list, `{"group":…,"quorum":4294967295},`.
-    let groups = groups
-        .into_iter()
-        .map(|group| json!(group).to_string().len() + 31);
-    let checks = policies.iter().map(|policy| policy.checks);
-    let checks = checks.fold(0_usize, usize::saturating_add);
-    let count = statements().count();
-    [policies.len(), count, ids.sum(), groups.sum(), checks]
 }
 
 /// That the policy cannot be validated, because it and those before it would take too long.

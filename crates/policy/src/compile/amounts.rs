@@ -1,0 +1,52 @@
+//! How much a tenant's policies may be together, beside what each of them may be. Whether more of something was in
+//! force before, and so may stay, is asked by whoever compiles.
+
+use super::CompiledPolicy;
+use crate::annotations::PolicyEffect;
+use crate::tenant::{GROUPS_BYTES_MAX, IDS_BYTES_MAX, NAMED_MAX, STATEMENTS_MAX};
+use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
+/// thousand actions are within it.
+pub(super) const CHECKS_MAX: usize = 1 << 25;
+/// What there is so much of.
+pub(super) const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
+const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
+const TOO_MANY_GROUPS: &str = "name fewer teams in `@approvers`, or shorter ones";
+/// What to do where it is too much.
+pub(super) const TOO_WIDE: &str =
+    "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
+
+/// What a set may hold, and what to do about more.
+pub(super) const AMOUNTS: [(&str, usize, &str); 5] = [
+    ("named policies", NAMED_MAX, TOO_MANY),
+    ("policies in texts and links", STATEMENTS_MAX, TOO_MANY),
+    ("bytes of ids", IDS_BYTES_MAX, TOO_MANY),
+    ("bytes of groups that approve", GROUPS_BYTES_MAX, TOO_MANY_GROUPS),
+    (CHECKS, CHECKS_MAX, TOO_WIDE),
+];
+
+/// How much there is of what `AMOUNTS` names.
+pub(super) fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
+    let statements = || policies.iter().flat_map(|policy| &policy.statements);
+    let ids = statements().map(|statement| {
+        // Quotes and a comma. Other characters than these stand in names as they stand in JSON.
+        let id = statement.id.as_str();
+        id.len() + id.matches(['"', '\\']).count() + 3
+    });
+    let groups = statements().filter_map(|statement| match &statement.annotations.effect {
+        PolicyEffect::Approval(terms) => terms.group.as_deref(),
+        PolicyEffect::Forbid | PolicyEffect::Permit | PolicyEffect::Advice => None,
+    });
+    let groups: BTreeSet<&str> = groups.collect();
+    // As they stand in a list, `{"group":…,"quorum":4294967295},`.
+    let groups = groups
+        .into_iter()
+        .map(|group| json!(group).to_string().len() + 31);
+    let checks = policies.iter().map(|policy| policy.checks);
+    let checks = checks.fold(0_usize, usize::saturating_add);
+    let count = statements().count();
+    [policies.len(), count, ids.sum(), groups.sum(), checks]
+}
