@@ -67,7 +67,9 @@ pub fn registry(directory: &Directory) -> Registry<'_> {
 fn in_use(policy: &Policy) -> impl Iterator<Item = TenantPolicy> {
     let enforced = policy.enforced.map(|version| (version, Mode::Enforced));
     let trial = policy.trial.clone().map(|trial| {
-        let mode = trial.agents.map_or(Mode::Shadow, Mode::Canary);
+        let mode = trial
+            .agents
+            .map_or(Mode::Shadow, |agents| Mode::Canary(Arc::new(agents)));
         (trial.version, mode)
     });
     let in_use = enforced.into_iter().chain(trial);

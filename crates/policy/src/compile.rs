@@ -92,8 +92,8 @@ enum Stage<'a> {
 /// A policy, or what is wrong with it.
 type Compiled = Result<Arc<CompiledPolicy>, Diagnostics>;
 
-/// A policy that nobody puts in force.
-type Unfit<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
+/// A policy with which nothing is wrong, or nothing but that nobody puts it in force.
+type Sound<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 
 /// A named policy that was validated.
 #[derive(Debug)]
@@ -157,32 +157,27 @@ impl Compiler {
             Diagnostics(all.flat_map(|found| found.0).collect())
         })?;
         let mut faults = name_faults(candidate.policies);
-        let mut policies = Vec::with_capacity(candidate.policies.len());
-        let mut unfit = Vec::new();
+        let mut sound = Vec::with_capacity(candidate.policies.len());
         for (policy, compiled) in candidate
             .policies
             .iter()
             .zip(self.validated(registry, candidate, stage, CHECKS_MAX)?)
         {
             match compiled {
-                Ok(compiled) => {
-                    if !compiled.unfit.is_empty() {
-                        unfit.push((policy, Arc::clone(&compiled)));
-                    }
-                    policies.push(compiled);
-                }
+                Ok(compiled) => sound.push((policy, compiled)),
                 Err(found) => faults.extend(found.0),
             }
         }
+        let policies: Vec<_> = sound.iter().map(|(_, compiled)| Arc::clone(compiled)).collect();
         if candidate.permits == TenantPermits::Forbidden {
             let statements = policies.iter().flat_map(|policy| &policy.statements);
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
         if let Stage::New { before } = stage {
-            faults.extend(self.newly_unfit(&unfit, before));
+            faults.extend(self.newly_unfit(&sound, before));
             let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
             add_at_other_places(&mut faults, hidden.unwrap_or_default());
-            faults.extend(self.too_much(&policies, before));
+            faults.extend(self.too_much(&sound, before));
         }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
@@ -195,14 +190,15 @@ impl Compiler {
     }
 
     /// What keeps these policies from being put in force, without what was said of the same ones before, as they were in force.
-    fn newly_unfit(&self, unfit: &[Unfit<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+    fn newly_unfit(&self, policies: &[Sound<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+        let unfit: Vec<_> = policies
+            .iter()
+            .filter(|(_, found)| !found.unfit.is_empty())
+            .map(|(policy, found)| (digest(policy), found))
+            .collect();
         if unfit.is_empty() {
             return Vec::new();
         }
-        let unfit: Vec<_> = unfit
-            .iter()
-            .map(|(policy, found)| (digest(policy), found))
-            .collect();
         let digests = unfit.iter().map(|(digest, _)| *digest).collect();
         let known = before.map(|before| self.compiled_of(before, &digests));
         let known = known.unwrap_or_default();
@@ -222,7 +218,7 @@ impl Compiler {
     }
 
     /// What there is too much of in these policies, if there is more of it than there was before.
-    fn too_much(&self, policies: &[Arc<CompiledPolicy>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+    fn too_much(&self, policies: &[Sound<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
         let now = amounts(policies);
         if now
             .iter()
@@ -284,12 +280,15 @@ impl Compiler {
     }
 
     /// These policies as they were in force. What cannot be compiled was not.
-    fn in_force(&self, before: Option<Candidate<'_>>) -> Vec<Arc<CompiledPolicy>> {
-        let compiled = before.map(|before| {
-            let registry = vocabulary::digest(before.registry);
-            self.policies(registry, before, usize::MAX)
-        });
-        compiled.into_iter().flatten().flatten().flatten().collect()
+    fn in_force<'p>(&self, before: Option<Candidate<'p>>) -> Vec<Sound<'p>> {
+        let Some(before) = before else {
+            return Vec::new();
+        };
+        let compiled = self.policies(vocabulary::digest(before.registry), before, usize::MAX);
+        let compiled = before.policies.iter().zip(compiled.into_iter().flatten());
+        compiled
+            .filter_map(|(policy, compiled)| Some((policy, compiled.ok()?)))
+            .collect()
     }
 
     /// Each policy, validated against the registry with this digest, or what is wrong with it. For new ones there is a

@@ -7,6 +7,7 @@ use crate::tenant::Mode;
 use canon::Digest;
 use serde_json::json;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// The policies of a set by their ids, and by whether they are on trial: one on trial has the name of the one whose place
 /// it would take.
@@ -42,7 +43,7 @@ impl PolicySet {
         let gone = set::displaced(&contents.rules, &contents.trials).map(|(statement, agents)| {
             let listed = Listed {
                 digest: digest("", &BTreeMap::new()),
-                mode: Mode::Canary(agents.clone()),
+                mode: Mode::Canary(Arc::clone(agents)),
             };
             ((&statement.id, true), listed)
         });

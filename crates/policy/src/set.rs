@@ -4,6 +4,7 @@ use crate::base::BasePolicies;
 use crate::compile::{Candidate, CompiledPolicy, Compiler, Registry, TenantPermits};
 use crate::condition;
 use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::entry::Entry;
 use crate::index::Index;
 use crate::read_set::{Member, ReadSet};
 use crate::ruling::PolicyId;
@@ -12,7 +13,6 @@ use crate::tenant::{Mode, TenantPolicy};
 use crate::vocabulary::{Action, Rule, Vocabulary};
 use canon::Digest;
 use model::{AgentId, SlashFreeName};
-use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -63,7 +63,7 @@ pub(crate) enum Presence {
 #[derive(Debug)]
 pub(crate) struct Trial {
     /// For whom it counts; for nobody if it is a shadow.
-    agents: BTreeSet<AgentId>,
+    agents: Arc<BTreeSet<AgentId>>,
 }
 
 /// Whose policies count.
@@ -217,7 +217,7 @@ impl Contents {
         match presence {
             Presence::Always | Presence::Without(_) => Mode::Enforced,
             Presence::With(trial) if self.trials[trial].agents.is_empty() => Mode::Shadow,
-            Presence::With(trial) => Mode::Canary(self.trials[trial].agents.clone()),
+            Presence::With(trial) => Mode::Canary(Arc::clone(&self.trials[trial].agents)),
         }
     }
 
@@ -249,8 +249,8 @@ fn trials<'a>(
     for (name, mode) in modes {
         let agents = match mode {
             Mode::Enforced => continue,
-            Mode::Shadow => BTreeSet::new(),
-            Mode::Canary(agents) => agents.clone(),
+            Mode::Shadow => Arc::default(),
+            Mode::Canary(agents) => Arc::clone(agents),
         };
         places.insert(name, trials.len());
         trials.push(Trial { agents });
@@ -277,13 +277,13 @@ fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Stri
         .iter()
         .filter_map(|TenantRule { rule, presence }| match presence {
             Presence::With(trial) => {
-                let agents = &trials[*trial].agents;
+                let agents = &*trials[*trial].agents;
                 (!agents.is_empty()).then_some((&*rule.statement, Some(agents)))
             }
             Presence::Always | Presence::Without(_) => Some((&*rule.statement, None)),
         });
     let gone = displaced(rules, trials);
-    let gone = gone.map(|(statement, agents)| (statement.id.parts().0, agents));
+    let gone = gone.map(|(statement, agents)| (statement.id.parts().0, &**agents));
     text_of(base.chain(tenant), gone)
 }
 
@@ -291,7 +291,7 @@ fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> Stri
 pub(crate) fn displaced<'s>(
     rules: &'s [TenantRule],
     trials: &'s [Trial],
-) -> impl Iterator<Item = (&'s Statement, &'s BTreeSet<AgentId>)> {
+) -> impl Iterator<Item = (&'s Statement, &'s Arc<BTreeSet<AgentId>>)> {
     let with = rules.iter().filter_map(|rule| match rule.presence {
         Presence::With(trial) => Some(trial),
         Presence::Always | Presence::Without(_) => None,
@@ -322,25 +322,13 @@ fn text_of<'a>(
         .map(|(statement, canary)| {
             (
                 (statement.id.as_str(), canary.is_some()),
-                entry(statement, canary),
+                Entry::of(statement, canary),
             )
         })
         .collect();
-    sorted.extend(gone.map(|(name, agents)| ((name, true), json!([name, "", { "canary": agents }]))));
+    sorted.extend(gone.map(|(name, agents)| ((name, true), Entry::of_nothing(name, agents))));
     let text = serde_json::to_string(&sorted.values().collect::<Vec<_>>());
     text.expect("strings have no fallible serializers")
-}
-
-/// An array of strings and of objects of strings with a single word for a key has nothing that RFC 8785 would write
-/// otherwise than `serde_json` does, as long as the keys are in order.
-fn entry(statement: &Statement, canary: Option<&BTreeSet<AgentId>>) -> Value {
-    let (id, text, values) = (&statement.id, statement.text(), &statement.values);
-    match (canary, values.is_empty()) {
-        (None, true) => json!([id, text]),
-        (None, false) => json!([id, text, { "values": values }]),
-        (Some(agents), true) => json!([id, text, { "canary": agents }]),
-        (Some(agents), false) => json!([id, text, { "canary": agents, "values": values }]),
-    }
 }
 
 fn reads(vocabulary: &Vocabulary, rules: &[TenantRule]) -> ReadSet {

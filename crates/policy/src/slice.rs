@@ -16,7 +16,7 @@ use crate::statement::Statement;
 use crate::tenant::Mode;
 use cedar_policy_core::ast::{EntityType, Expr, PrincipalOrResource, Var};
 use model::{AgentId, Name, SlashFreeName, Tool, ToolAction};
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 mod too_much;
@@ -165,11 +165,15 @@ impl PolicySet {
             .rules
             .iter()
             .map(|rule| (&rule.rule.statement, rule.presence, false));
+        let mut crowds = Crowds {
+            contents,
+            of_trials: HashMap::new(),
+        };
         let rules = base.chain(own).filter_map(|(statement, presence, is_settled)| {
             if !statement.is_about(principals.kind()) {
                 return None;
             }
-            let canary = match Crowd::of(contents, presence) {
+            let canary = match crowds.of(presence) {
                 Crowd::Everybody => None,
                 Crowd::Those(condition) => Some(condition),
                 Crowd::Nobody => return None,
@@ -194,18 +198,31 @@ enum Crowd {
     Nobody,
 }
 
-impl Crowd {
-    fn of(contents: &Contents, presence: Presence) -> Self {
+/// For whom the policies of a set count.
+struct Crowds<'s> {
+    contents: &'s Contents,
+    /// That somebody is an agent of a canary, and that somebody is none, by the trial. All of its policies share these: it
+    /// may have many agents, and many policies.
+    of_trials: HashMap<usize, [Expr; 2]>,
+}
+
+impl Crowds<'_> {
+    fn of(&mut self, presence: Presence) -> Crowd {
         let (trial, is_with) = match presence {
-            Presence::Always => return Self::Everybody,
+            Presence::Always => return Crowd::Everybody,
             Presence::Without(trial) => (trial, false),
             Presence::With(trial) => (trial, true),
         };
-        match contents.mode(Presence::With(trial)) {
-            Mode::Canary(agents) if is_with => Self::Those(is_one(&agents)),
-            Mode::Canary(agents) => Self::Those(Expr::not(is_one(&agents))),
-            Mode::Enforced | Mode::Shadow if is_with => Self::Nobody,
-            Mode::Enforced | Mode::Shadow => Self::Everybody,
+        match self.contents.mode(Presence::With(trial)) {
+            Mode::Canary(agents) => {
+                let conditions = self.of_trials.entry(trial).or_insert_with(|| {
+                    let is_one = is_one(&agents);
+                    [is_one.clone(), Expr::not(is_one)]
+                });
+                Crowd::Those(conditions[usize::from(!is_with)].clone())
+            }
+            Mode::Enforced | Mode::Shadow if is_with => Crowd::Nobody,
+            Mode::Enforced | Mode::Shadow => Crowd::Everybody,
         }
     }
 }

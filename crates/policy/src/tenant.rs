@@ -21,6 +21,11 @@ pub const IDS_BYTES_MAX: usize = 1 << 20;
 /// decision names all that are asked.
 pub const GROUPS_BYTES_MAX: usize = 64 << 10;
 
+/// How many agents a tenant's canaries may have together, each counted for every policy of its canary and for every one
+/// whose place that takes. They stand with each of them in the text that the digest of a set is of, and whoever
+/// compares sets goes through them for each.
+pub const CANARY_AGENTS_MAX: usize = 250_000;
+
 /// A version of a policy of a tenant's: a name, and a text with any number of Cedar policies.
 ///
 /// A set may hold two versions with one name: one that is enforced, and one on trial that would take its place.
@@ -56,8 +61,8 @@ pub enum Mode {
     Enforced,
     /// For nobody. What it would have said is told beside the answer.
     Shadow,
-    /// For these agents. For everybody else it is a shadow.
-    Canary(BTreeSet<AgentId>),
+    /// For these agents, which all of its policies share. For everybody else it is a shadow.
+    Canary(Arc<BTreeSet<AgentId>>),
 }
 
 impl Mode {

@@ -6,8 +6,11 @@
 #[path = "world/world.rs"]
 mod world;
 
-use model::{AgentId, ReasonCode, SlashFreeName};
-use policy::{BasePolicies, Candidate, Compiler, Mode, PolicySet, Registry, TenantPermits, TenantPolicy};
+use model::{AgentId, Name, ReasonCode, SlashFreeName};
+use policy::{
+    BasePolicies, Candidate, Compiler, Link, Mode, PolicySet, Registry, SlotValues, TenantPermits,
+    TenantPolicy,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use world::{World, compile, matched, tenant};
@@ -24,7 +27,7 @@ fn with(name: &str, cedar: &str, mode: Mode) -> TenantPolicy {
 }
 
 fn canary(agents: &[AgentId]) -> Mode {
-    Mode::Canary(agents.iter().copied().collect())
+    Mode::Canary(Arc::new(agents.iter().copied().collect()))
 }
 
 fn me() -> AgentId {
@@ -173,6 +176,36 @@ fn a_canary_without_policies_is_in_the_digest_where_it_takes_the_place_of_some()
     let set = set(&without(&[me()]));
     let modes: Vec<_> = set.listing().into_values().map(|listed| listed.mode).collect();
     assert_eq!(modes, [Mode::Enforced, canary(&[me()])]);
+}
+
+#[test]
+fn the_text_that_the_digest_is_of_has_the_agents_of_a_canary_and_the_values_of_a_link_in_order() {
+    let link = Link {
+        template: Name::new("t").unwrap(),
+        id: Name::new("l").unwrap(),
+        values: SlotValues {
+            principal: Some("Agent::\"x\"".to_owned()),
+            resource: None,
+        },
+    };
+    let template = "@id(\"t\") forbid (principal == ?principal, action, resource);";
+    let linked = TenantPolicy {
+        links: vec![link],
+        ..with("a", template, canary(&[other(), me()]))
+    };
+    let text = set(&[linked]).text().to_string();
+    let agents: Vec<_> = BTreeSet::from([me(), other()])
+        .iter()
+        .map(AgentId::to_string)
+        .collect();
+    let more = format!(
+        r#",{{"canary":["{}"],"values":{{"?principal":"Agent::\"x\""}}}}]]"#,
+        agents.join("\",\"")
+    );
+    assert!(
+        text.starts_with(r#"[["a/l",""#) && text.ends_with(&more),
+        "{text}"
+    );
 }
 
 #[test]

@@ -10,6 +10,7 @@ use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, T
 use policy::{Approvers, BasePolicies, Fact, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use world::{World, action, attributes, compile, matched, name, obligations, tenant, tool};
 
 const ALL: &str = "@id(\"all\") permit (principal, action, resource);";
@@ -967,9 +968,9 @@ fn conditions_on_trial_fail_for_the_shadow_alone() {
 /// It counts nowhere, and is evaluated only to be shown.
 #[test]
 fn what_an_agent_has_a_canary_in_the_place_of_fails_alike_where_it_is_too_much() {
-    let agents = BTreeSet::from([World::default().agent().id]);
+    let agents = Arc::new(BTreeSet::from([World::default().agent().id]));
     let canary = |replaced: &TenantPolicy| TenantPolicy {
-        mode: Mode::Canary(agents.clone()),
+        mode: Mode::Canary(Arc::clone(&agents)),
         ..tenant(replaced.name.as_str(), ALL)
     };
     for (world, replaced, error) in [

@@ -178,6 +178,31 @@ async fn a_set_of_more_policies_than_a_tenant_may_have_is_refused() {
     assert_eq!(desk.head().await, head, "nothing was recorded");
 }
 
+/// All agents stand with each policy in what the digest of a set is of.
+#[tokio::test]
+async fn a_canary_of_too_many_agents_for_so_many_policies_is_refused() {
+    let desk = Desk::open().await;
+    let mut agents = vec![desk.agent.id.clone()];
+    for number in 0..50 {
+        let body = json!({"name": format!("agent-{number}"), "tools": "all"});
+        agents.push(desk.hire(body).await.id);
+    }
+    let head = desk.head().await;
+    let one = |number: usize| format!("@id(\"{number}\")forbid(principal,action,resource);");
+    let cedar: String = (0..4_950).map(one).collect();
+    let policy = json!({"name": "many", "cedar": cedar, "mode": "canary", "agents": agents});
+    let body = json!({"policies": [policy]});
+    let found = diagnostics(&desk.edit("PUT", "", &body).await);
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert_eq!(
+        found[0]["message"],
+        "the set has 252450 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 250000"
+    );
+    let validated = desk.edit("POST", "/validate", &body).await.expect(200);
+    assert_eq!(validated["diagnostics"], json!(found));
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
 /// Each has its body in memory until it is its turn.
 #[tokio::test]
 async fn some_long_sets_wait_for_their_turn_and_a_freeze_waits_for_none_of_them() {

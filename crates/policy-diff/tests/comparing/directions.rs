@@ -6,6 +6,7 @@ use policy::{Mode, TenantPolicy};
 use policy_diff::report::{Answer, Direction};
 use policy_diff::{Comparison, diff};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 const REFUND: &str = "permit (principal, action == Action::\"payments/refund\", resource)";
 
@@ -456,7 +457,7 @@ async fn a_canary_allows_more_for_its_agents_and_a_shadow_for_nobody() {
         (shadow.policies.added[0].mode, shadow.proof.actions),
         ("shadow", 0)
     );
-    let canary = Mode::Canary([agent.parse::<AgentId>().unwrap()].into());
+    let canary = Mode::Canary(Arc::new([agent.parse::<AgentId>().unwrap()].into()));
     let canary = desk.compare_sets(&[mine("")], &[mine(""), tried(canary)]).await;
     // Of a user for whom an agent acts it is not known whether the agent is one of them.
     assert_eq!(answers(&canary), [Answer::Yes, Answer::Unknown]);

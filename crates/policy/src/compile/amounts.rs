@@ -1,36 +1,39 @@
 //! How much a tenant's policies may be together, beside what each of them may be. Whether more of something was in
 //! force before, and so may stay, is asked by whoever compiles.
 
-use super::CompiledPolicy;
+use super::Sound;
 use crate::annotations::PolicyEffect;
-use crate::tenant::{GROUPS_BYTES_MAX, IDS_BYTES_MAX, NAMED_MAX, STATEMENTS_MAX};
+use crate::tenant::{CANARY_AGENTS_MAX, GROUPS_BYTES_MAX, IDS_BYTES_MAX, Mode, NAMED_MAX, STATEMENTS_MAX};
 use serde_json::json;
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeSet, HashMap};
 
 /// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
 /// thousand actions are within it.
 pub(super) const CHECKS_MAX: usize = 1 << 25;
 /// What there is so much of.
 pub(super) const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
+const AGENTS: &str = "agents of canaries, counted with each policy of theirs and each whose place that takes";
 const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
+const TOO_MANY_AGENTS: &str = "name fewer agents, or try fewer policies at a time";
 const TOO_MANY_GROUPS: &str = "name fewer teams in `@approvers`, or shorter ones";
 /// What to do where it is too much.
 pub(super) const TOO_WIDE: &str =
     "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
 
 /// What a set may hold, and what to do about more.
-pub(super) const AMOUNTS: [(&str, usize, &str); 5] = [
+pub(super) const AMOUNTS: [(&str, usize, &str); 6] = [
     ("named policies", NAMED_MAX, TOO_MANY),
     ("policies in texts and links", STATEMENTS_MAX, TOO_MANY),
     ("bytes of ids", IDS_BYTES_MAX, TOO_MANY),
     ("bytes of groups that approve", GROUPS_BYTES_MAX, TOO_MANY_GROUPS),
+    (AGENTS, CANARY_AGENTS_MAX, TOO_MANY_AGENTS),
     (CHECKS, CHECKS_MAX, TOO_WIDE),
 ];
 
 /// How much there is of what `AMOUNTS` names.
-pub(super) fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
-    let statements = || policies.iter().flat_map(|policy| &policy.statements);
+pub(super) fn amounts(policies: &[Sound<'_>]) -> [usize; 6] {
+    let compiled = || policies.iter().map(|(_, compiled)| compiled);
+    let statements = || compiled().flat_map(|compiled| &compiled.statements);
     let ids = statements().map(|statement| {
         // Quotes and a comma. Other characters than these stand in names as they stand in JSON.
         let id = statement.id.as_str();
@@ -45,8 +48,23 @@ pub(super) fn amounts(policies: &[Arc<CompiledPolicy>]) -> [usize; 5] {
     let groups = groups
         .into_iter()
         .map(|group| json!(group).to_string().len() + 31);
-    let checks = policies.iter().map(|policy| policy.checks);
+    let checks = compiled().map(|compiled| compiled.checks);
     let checks = checks.fold(0_usize, usize::saturating_add);
     let count = statements().count();
-    [policies.len(), count, ids.sum(), groups.sum(), checks]
+    let agents = canary_agents(policies);
+    [policies.len(), count, ids.sum(), groups.sum(), agents, checks]
+}
+
+/// How many agents canaries have, each counted for every policy of its canary and for every one whose place that takes.
+fn canary_agents(policies: &[Sound<'_>]) -> usize {
+    let of_canary = policies.iter().filter_map(|(policy, _)| match &policy.mode {
+        Mode::Canary(agents) => Some((&policy.name, agents.len())),
+        Mode::Enforced | Mode::Shadow => None,
+    });
+    let of_canary: HashMap<_, _> = of_canary.collect();
+    let counted = policies.iter().map(|(policy, compiled)| {
+        let agents = of_canary.get(&policy.name).copied().unwrap_or_default();
+        agents.saturating_mul(compiled.statements.len())
+    });
+    counted.fold(0, usize::saturating_add)
 }

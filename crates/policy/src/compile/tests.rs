@@ -6,7 +6,7 @@ use crate::case::{Case, Known};
 use crate::read_set::ReadSet;
 use crate::ruling::Ruling;
 use crate::world::{World, action, tool};
-use model::{ReasonCode, SlashFreeName};
+use model::{AgentId, ReasonCode, SlashFreeName};
 use serde_json::Value;
 
 fn policies(count: usize) -> Vec<TenantPolicy> {
@@ -373,12 +373,22 @@ fn asks_groups(count: usize) -> TenantPolicy {
     TenantPolicy::new(SlashFreeName::new("groups").unwrap(), cedar)
 }
 
+/// This policy, tried for so many agents.
+fn canary(agents: u128, policy: TenantPolicy) -> TenantPolicy {
+    let agents = (0..agents).map(|number| AgentId::from_bytes(number.to_be_bytes()));
+    TenantPolicy {
+        mode: crate::Mode::Canary(Arc::new(agents.collect())),
+        ..policy
+    }
+}
+
 #[test]
 fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let many = ["a", "b", "c", "d"].map(|name| forbids(name, 5_001));
     let long = [forbids(&"x".repeat(250), 5_000)];
     let groups = [asks_groups(300)];
+    let canaries = [forbids("a", 1_300), canary(100, forbids("a", 1_300))];
     for (policies, said) in [
         (
             &groups[..],
@@ -391,6 +401,10 @@ fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
         (
             &long[..],
             "the set has 1288890 bytes of ids, and may have 1048576",
+        ),
+        (
+            &canaries[..],
+            "the set has 260000 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 250000",
         ),
     ] {
         let refused = with_candidate(policies, &["a"], |candidate| {
@@ -408,6 +422,8 @@ fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
     let more = [long[0].clone(), forbids("b", 1)];
     assert!(changed(&compiler, (&more, before.1), before).is_err());
     assert!(changed(&compiler, (&more[1..], before.1), before).is_ok());
+    // In the place of nothing it is half as much.
+    assert!(changed(&compiler, (&canaries[1..], before.1), (&[], before.1)).is_ok());
 }
 
 /// A policy that looks at this many actions of each ask, for so many agents.

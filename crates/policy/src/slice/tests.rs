@@ -5,6 +5,7 @@ use crate::asks::known;
 use crate::evaluate::{Asked, holds};
 use crate::rule::tests::{Outcomes, by_us, numbered, policies, set, telling, whole, worlds};
 use crate::world::World;
+use cedar_policy_core::ast::ExprKind;
 use model::{ReasonCode, SourceRule, Sources, Trust};
 use proptest::prelude::*;
 use serde_json::json;
@@ -36,7 +37,7 @@ proptest! {
     ) {
         let (base, mine, tried) = (numbered(&base), numbered(&mine), numbered(&tried));
         let agents = if is_canary { [world.agent().id].into() } else { [AgentId::from_bytes([9; 16])].into() };
-        let texts = [("mine", &*mine, Mode::Enforced), ("mine", &*tried, Mode::Canary(agents))];
+        let texts = [("mine", &*mine, Mode::Enforced), ("mine", &*tried, Mode::Canary(Arc::new(agents)))];
         // Advice is asked for where there is something that it is about.
         let world = World { parameters: json!({"base": "main"}), ..world };
         let set = set(&world, &base, &texts);
@@ -150,6 +151,32 @@ fn a_shadow_is_in_no_slice_and_what_it_would_replace_is() {
     let slicer = set.slicer(Principals::Agents);
     assert_eq!(slicer.all().len(), 1);
     assert_eq!(slicer.id(0).as_str(), "a/x");
+}
+
+/// The agents that a condition holds principals against.
+fn agents_in(condition: &Expr) -> &Arc<Vec<Expr>> {
+    let agents = condition
+        .subexpressions()
+        .find_map(|part| match part.expr_kind() {
+            ExprKind::Set(agents) => Some(agents),
+            _ => None,
+        });
+    agents.unwrap()
+}
+
+#[test]
+fn all_policies_of_a_canary_share_its_agents_with_those_whose_place_they_take() {
+    let world = World::default();
+    let text =
+        "@id(\"x\") permit (principal, action, resource); @id(\"y\") forbid (principal, action, resource);";
+    let some = (1..4).map(|number| AgentId::from_bytes([number; 16]));
+    let canary = Mode::Canary(Arc::new(some.collect()));
+    let set = set(&world, "", &[("a", text, Mode::Enforced), ("a", text, canary)]);
+    let slicer = set.slicer(Principals::Agents);
+    let conditions = slicer.rules.iter().map(|rule| rule.canary.as_ref().unwrap());
+    let agents: Vec<_> = conditions.map(agents_in).collect();
+    assert_eq!((agents.len(), agents[0].len()), (4, 3));
+    assert!(agents.iter().all(|one| Arc::ptr_eq(one, agents[0])));
 }
 
 /// It fails for the sake of another policy, and that one is not even in the slice.
