@@ -24,6 +24,7 @@ use model::{
 };
 use policy::Obligation;
 use serde::Serialize;
+use std::sync::Arc;
 use store::ContentRow;
 
 /// Room for the body of most entries.
@@ -291,10 +292,12 @@ impl Decided<'_> {
         let facts = self.facts();
         let mut contents = facts.map_or(Vec::new(), |facts| facts.records(&is_stored));
         if !is_stored(&policies.digest()) {
+            // Until a commit has it every ask names it, and it may be long: the set's own text, and no copy.
+            let text: Arc<[u8]> = Arc::clone(policies.text()).into();
             contents.push(ContentRow {
                 tenant: self.agent.tenant,
                 digest: policies.digest(),
-                bytes: policies.text().as_bytes().to_vec().into(),
+                bytes: bytes::Bytes::from_owner(text),
             });
         }
         contents

@@ -85,6 +85,24 @@ fn register(books: &Books) -> Proposal {
     }
 }
 
+/// It may be long, and all asks name it until the first commit has it.
+#[test]
+fn decisions_of_a_tenant_name_one_text_of_its_policies_and_no_copies() {
+    let books = books(tenant());
+    let policies = Arc::clone(&books.snapshot().tenant(TENANT).unwrap().policies);
+    let named = |id: u8| {
+        let Intent::Decision(decision) = propose(&books, &ask("read", json!({})), id).intent else {
+            panic!("it is a decision")
+        };
+        let mut contents = decision.contents.into_iter();
+        let text = contents.find(|content| content.digest == policies.digest());
+        text.unwrap().bytes
+    };
+    let (one, other) = (named(1), named(2));
+    assert_eq!(one, policies.text().as_bytes());
+    assert_eq!(one.as_ptr(), other.as_ptr());
+}
+
 #[test]
 fn entries_follow_each_other_without_a_gap_and_the_receipt_names_them() {
     let books = books(tenant());
