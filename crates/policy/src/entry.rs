@@ -5,12 +5,19 @@ use crate::statement::Statement;
 use model::AgentId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+
+/// How long an agent is in a list: an id of thirty characters, its quotes, and a comma.
+const AGENT_BYTES: usize = 33;
+
+/// The agents of a canary where they are counted and not written.
+static NOBODY: BTreeSet<AgentId> = BTreeSet::new();
 
 /// A policy in that text: its id, its own text, and an object where there is more to say.
 ///
 /// An array of strings and of objects of strings with a single word for a key has nothing that RFC 8785 would write
 /// otherwise than `serde_json` does, as long as the keys are in order.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Clone, Copy, Serialize)]
 pub(crate) struct Entry<'s>(
     &'s str,
     &'s str,
@@ -43,5 +50,33 @@ impl<'s> Entry<'s> {
             values: None,
         };
         Self(name, "", Some(more))
+    }
+
+    /// How long it is, with a comma behind it. The agents of a canary may be too many to be written for this.
+    pub(crate) fn bytes(&self) -> usize {
+        let Self(id, text, more) = *self;
+        let agents = more.and_then(|more| more.canary).map_or(0, BTreeSet::len);
+        let more = more.map(|more| More {
+            canary: more.canary.map(|_| &NOBODY),
+            ..more
+        });
+        let mut length = Length(0);
+        serde_json::to_writer(&mut length, &Self(id, text, more))
+            .expect("strings have no fallible serializers, and a length takes whatever is written");
+        length.0 + (agents * AGENT_BYTES).saturating_sub(1) + 1
+    }
+}
+
+/// How much was written.
+struct Length(usize);
+
+impl io::Write for Length {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0 += bytes.len();
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }

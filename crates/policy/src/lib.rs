@@ -85,8 +85,8 @@ pub use set::PolicySet;
 pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer, TooMuch};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};
 pub use tenant::{
-    CANARY_AGENTS_MAX, GROUPS_BYTES_MAX, IDS_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX, Link, Mode, NAMED_MAX,
-    STATEMENTS_MAX, SlotValues, TenantPolicy,
+    CANARY_AGENTS_MAX, GROUPS_BYTES_MAX, IDS_BYTES_MAX, IN_FORCE_BYTES_MAX, LINKED_BYTES_MAX, LINKS_MAX,
+    Link, Mode, NAMED_MAX, STATEMENTS_MAX, SlotValues, TenantPolicy,
 };
 pub use text::{DEPTH_MAX, NESTING_MAX, POLICY_BYTES_MAX};
 

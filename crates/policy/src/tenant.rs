@@ -24,7 +24,11 @@ pub const GROUPS_BYTES_MAX: usize = 64 << 10;
 /// How many agents a tenant's canaries may have together, each counted for every policy of its canary and for every one
 /// whose place that takes. They stand with each of them in the text that the digest of a set is of, and whoever
 /// compares sets goes through them for each.
-pub const CANARY_AGENTS_MAX: usize = 250_000;
+pub const CANARY_AGENTS_MAX: usize = 500_000;
+/// How long the text of a tenant's policies that are in force may be, in bytes, as the digest of a set is of it. The
+/// first decision after a change of any of them has all of it written, in a commit that other tenants wait for, and it
+/// stays.
+pub const IN_FORCE_BYTES_MAX: usize = 16 << 20;
 
 /// A version of a policy of a tenant's: a name, and a text with any number of Cedar policies.
 ///

@@ -187,20 +187,54 @@ async fn a_canary_of_too_many_agents_for_so_many_policies_is_refused() {
         let body = json!({"name": format!("agent-{number}"), "tools": "all"});
         agents.push(desk.hire(body).await.id);
     }
-    let head = desk.head().await;
     let one = |number: usize| format!("@id(\"{number}\")forbid(principal,action,resource);");
     let cedar: String = (0..4_950).map(one).collect();
+    let enforced = set(&[("many", cedar.as_str())]);
+    desk.edit("PUT", "", &enforced).await.expect(200);
+    let head = desk.head().await;
     let policy = json!({"name": "many", "cedar": cedar, "mode": "canary", "agents": agents});
     let body = json!({"policies": [policy]});
     let found = diagnostics(&desk.edit("PUT", "", &body).await);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(
         found[0]["message"],
-        "the set has 252450 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 250000"
+        "the set has 504900 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 500000"
     );
     let validated = desk.edit("POST", "/validate", &body).await.expect(200);
     assert_eq!(validated["diagnostics"], json!(found));
     assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
+/// All of it is written with the first decision after any change, in a commit that all tenants share.
+#[tokio::test]
+async fn a_set_with_too_long_a_text_can_be_tried_and_is_not_put_in_force() {
+    let desk = Desk::open().await;
+    let head = desk.head().await;
+    // In JSON such a character takes six bytes.
+    let comment = "\u{1}".repeat(30_000);
+    let cedar = format!("@id(\"t\") forbid (principal == ?principal, action, resource) // {comment}\n;");
+    let link = |number: usize| {
+        let values = json!({"?principal": format!("Agent::\"{number}\"")});
+        json!({"template": "t", "id": format!("l{number}"), "values": values})
+    };
+    let links: Vec<_> = (0..100).map(link).collect();
+    let mut policy = json!({"name": "long", "cedar": cedar, "links": links});
+    let refused = |reply: &Reply| {
+        let found = diagnostics(reply);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let said = text(&found[0]["message"]);
+        assert!(
+            said.ends_with(" bytes of text in force, and may have 16777216"),
+            "{said}"
+        );
+    };
+    refused(&desk.edit("PUT", "", &json!({"policies": [policy]})).await);
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+
+    policy["mode"] = json!("shadow");
+    let tried = desk.edit("PUT", "", &json!({"policies": [policy]})).await;
+    tried.expect(200);
+    refused(&desk.edit("POST", "/long/promote", &json!({})).await);
 }
 
 /// Each has its body in memory until it is its turn.

@@ -388,7 +388,7 @@ fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
     let many = ["a", "b", "c", "d"].map(|name| forbids(name, 5_001));
     let long = [forbids(&"x".repeat(250), 5_000)];
     let groups = [asks_groups(300)];
-    let canaries = [forbids("a", 1_300), canary(100, forbids("a", 1_300))];
+    let canaries = [forbids("a", 2_600), canary(100, forbids("a", 2_600))];
     for (policies, said) in [
         (
             &groups[..],
@@ -404,7 +404,7 @@ fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
         ),
         (
             &canaries[..],
-            "the set has 260000 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 250000",
+            "the set has 520000 agents of canaries, counted with each policy of theirs and each whose place that takes, and may have 500000",
         ),
     ] {
         let refused = with_candidate(policies, &["a"], |candidate| {
@@ -424,6 +424,69 @@ fn how_much_a_set_holds_has_a_bound_and_what_is_in_force_may_stay() {
     assert!(changed(&compiler, (&more[1..], before.1), before).is_ok());
     // In the place of nothing it is half as much.
     assert!(changed(&compiler, (&canaries[1..], before.1), (&[], before.1)).is_ok());
+}
+
+/// A policy whose text is six times as long in JSON as it is in Cedar, for so many agents.
+fn escaped(bytes: usize, links: usize) -> TenantPolicy {
+    let cedar = format!(
+        "@id(\"t\") forbid (principal == ?principal, action, resource) // {}\n;",
+        "\u{1}".repeat(bytes)
+    );
+    TenantPolicy {
+        cedar: cedar.into(),
+        ..linked("escaped", 1, links)
+    }
+}
+
+#[test]
+fn the_text_of_what_is_in_force_has_a_bound_and_what_was_longer_before_may_stay() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let long = [escaped(30_000, 100)];
+    let bytes = compiled(&compiler, &long, &["a"]).text().len() - 1;
+    let refused = with_candidate(&long, &["a"], |candidate| compiler.compile_new(candidate, None));
+    let Diagnostics(found) = refused.unwrap_err();
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    let said = format!("the set has {bytes} bytes of text in force, and may have 16777216");
+    assert_eq!((&fault.message, &fault.policy), (&said, &None));
+
+    let of = |policies: &[TenantPolicy], before: &[TenantPolicy]| {
+        changed(&compiler, (policies, &["a"]), (before, &["a"]))
+    };
+    assert!(of(&long, &long).is_ok());
+    assert!(of(&[long[0].clone(), forbids("b", 1)], &long).is_err());
+    let tried = TenantPolicy {
+        mode: crate::Mode::Shadow,
+        ..long[0].clone()
+    };
+    assert!(of(&[tried], &[]).is_ok(), "it is not in force");
+}
+
+#[test]
+fn the_text_of_what_is_in_force_is_as_long_as_it_was_counted() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let nothing = |name: &str| TenantPolicy::new(SlashFreeName::new(name).unwrap(), "");
+    let policies = [
+        escaped(10, 2),
+        forbids("a", 3),
+        canary(5, forbids("a", 2)),
+        canary(2, linked("b", 10, 2)),
+        forbids("c", 4),
+        canary(3, nothing("c")),
+        canary(0, forbids("d", 1)),
+        forbids("e", 1),
+        TenantPolicy {
+            mode: crate::Mode::Shadow,
+            ..forbids("e", 6)
+        },
+        nothing("f"),
+    ];
+    let [.., counted, _] = with_candidate(&policies, &["a"], |candidate| {
+        amounts(&compiler.in_force(Some(candidate)))
+    });
+    let text = compiled(&compiler, &policies, &["a"]).text().to_string();
+    assert_eq!(counted, text.len() - 1, "{text}");
 }
 
 /// A policy that looks at this many actions of each ask, for so many agents.
