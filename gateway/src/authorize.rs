@@ -205,9 +205,12 @@ impl Gateway {
             }
             CommitStatus::Conflict(Conflict::RequestReused) => Err(reused()),
             // Only other proposals than decisions come to these.
-            CommitStatus::Conflict(Conflict::OutcomeReported | Conflict::Erased(_) | Conflict::Budget(_)) => {
-                Err(changes::unexpected())
-            }
+            CommitStatus::Conflict(
+                Conflict::OutcomeReported
+                | Conflict::OutcomesUnknown(_)
+                | Conflict::Erased(_)
+                | Conflict::Budget(_),
+            ) => Err(changes::unexpected()),
         }
     }
 

@@ -242,22 +242,30 @@ impl Gateway {
             CommitStatus::Conflict(Conflict::Budget(_))
                 if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
             {
-                Err(reported_before(id))
+                Err(self.reported_before(caller, id).await?)
             }
             CommitStatus::Conflict(Conflict::Budget(conflict)) => Err(match *conflict {
                 // It has gone with its decision, which was erased a moment ago.
                 BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
                 conflict => Refusal::from(conflict),
             }),
-            CommitStatus::Conflict(Conflict::OutcomeReported) => Err(reported_before(id)),
+            CommitStatus::Conflict(Conflict::OutcomeReported) => {
+                Err(self.reported_before(caller, id).await?)
+            }
             CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => Err(changes::unexpected()),
         }
     }
-}
 
-fn reported_before(id: DecisionId) -> Refusal {
-    let detail = format!("an outcome of `{id}` was reported before, and there is only one");
-    Refusal::new(Code::OutcomeReported, detail)
+    /// Why no outcome of a decision is recorded any more: there is one, or the decision was erased a moment ago.
+    async fn reported_before(&self, caller: &AgentCaller, id: DecisionId) -> Result<Refusal, Refusal> {
+        let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
+        let look = async move { store.decision(tenant, id).await };
+        if before_change(self, caller, look).await??.is_none() {
+            return Ok(Refusal::not_found("decision", &id.to_string()));
+        }
+        let detail = format!("an outcome of `{id}` was reported before, and there is only one");
+        Ok(Refusal::new(Code::OutcomeReported, detail))
+    }
 }
 
 impl Reported {

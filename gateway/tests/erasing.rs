@@ -183,7 +183,7 @@ async fn an_outcome_that_was_erased_alone_is_not_reported_again() {
     assert_eq!(erased, json!({"erased": 1, "waiting": 0, "done": true}));
     report().await.problem(409, "outcome_reported");
 
-    // With its decision, it is forgotten that there was one.
+    // With its decision, it is not told any more that there was one.
     assert_eq!(scene.erase(&json!({"user": "jane"})).await["erased"], 1);
     report().await.problem(404, "not_found");
     assert_eq!(scene.verify().await["verified"], true);
@@ -533,6 +533,89 @@ async fn an_erasure_waits_until_the_one_before_is_recorded_and_nobody_else_does(
     drop(before);
     assert_eq!(erasing.await.unwrap().expect(200)["done"], true);
     assert_eq!(stage.count("bodies_erased").await, 1);
+}
+
+/// It has a digest of what was decided.
+#[tokio::test]
+async fn an_outcome_that_is_reported_while_its_decision_is_erased_is_erased_with_it() {
+    let stage = Arc::new(Stage::set().await);
+    let answer = stage.ask(&stage::reading()).await.expect(200);
+    stage.faults.hold_taking(true);
+    let erasing = erasing(&stage);
+    // By then it has looked for what was reported.
+    until(|| stage.faults.taking_held() == 1).await;
+    report(&stage, &answer).await.expect(201);
+    stage.faults.hold_taking(false);
+    let both = json!({"erased": 2, "waiting": 0, "done": true});
+    assert_eq!(erasing.await.unwrap().expect(200), both);
+    assert_eq!(stage.count("bodies_erased").await, 1);
+    assert_untold(&stage, &answer).await;
+    report(&stage, &answer).await.problem(404, "not_found");
+}
+
+/// Each attempt finds one more, and there are more of them than a change of the directory is given.
+#[tokio::test]
+async fn outcomes_that_are_reported_one_after_the_other_do_not_keep_their_decisions_from_being_erased() {
+    let stage = Arc::new(Stage::set().await);
+    let mut answers = Vec::new();
+    for _ in 0..10 {
+        answers.push(stage.ask(&stage::reading()).await.expect(200));
+    }
+    stage.faults.hold_taking(true);
+    let erasing = erasing(&stage);
+    for answer in &answers {
+        // By then this attempt has looked for what was reported.
+        until(|| stage.faults.taking_held() == 1).await;
+        report(&stage, answer).await.expect(201);
+        stage.faults.hold_taking(false);
+        // Behind this attempt and before the next one.
+        let turn = stage.gateway.erasing.lock().await;
+        stage.faults.hold_taking(true);
+        drop(turn);
+    }
+    stage.faults.hold_taking(false);
+    let all = json!({"erased": 20, "waiting": 0, "done": true});
+    assert_eq!(erasing.await.unwrap().expect(200), all);
+    assert_eq!(stage.count("bodies_erased").await, 1);
+    for answer in &answers {
+        assert_untold(&stage, answer).await;
+    }
+}
+
+/// Otherwise it would stay, and what was spent would be charged once more with each that follows.
+#[tokio::test]
+async fn an_outcome_that_waits_behind_the_erasure_of_its_decision_is_not_recorded() {
+    let stage = Arc::new(Stage::set().await);
+    let answer = stage.ask(&stage::reading()).await.expect(200);
+    stage.faults.plan([Fault::Hold]);
+    let erasing = erasing(&stage);
+    until(|| stage.faults.held() == 1).await;
+    let (reported, ()) = tokio::join!(report(&stage, &answer), async {
+        // By then it has found the decision.
+        until(|| stage.gateway.sequencer.waiting() == 1).await;
+        stage.faults.let_go();
+    });
+    reported.problem(404, "not_found");
+    assert_eq!(erasing.await.unwrap().expect(200)["erased"], 1);
+    assert_eq!(stage.count("outcome_reported").await, 0);
+    assert_untold(&stage, &answer).await;
+}
+
+/// Says that what was decided was carried out.
+async fn report(stage: &Stage, answer: &Value) -> Reply {
+    let path = format!("/v1/decisions/{}/outcome", id(answer));
+    let outcome = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+    stage.post(&path, &stage.agent.token, &outcome).await
+}
+
+/// Fails if anything in the ledger has the digest of what was decided, or if it does not verify.
+async fn assert_untold(stage: &Stage, answer: &Value) {
+    let digest = answer["action_hash"].as_str().unwrap();
+    for entry in stage.entries().await {
+        assert!(!entry.body.contains(digest), "{}: {}", entry.seq, entry.body);
+    }
+    let verified = stage.admin("POST", "/v1/ledger/verify", &json!({})).await;
+    assert_eq!(verified.expect(200)["verified"], true);
 }
 
 /// Whoever erases what the agent has done.

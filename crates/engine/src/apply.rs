@@ -65,7 +65,7 @@ impl From<Timestamp> for BatchTime {
 pub struct Found {
     /// Requests that were recorded before.
     pub requests: HashMap<RequestKey, FoundRequest>,
-    /// Decisions whose outcome is known.
+    /// Decisions that have an outcome or were erased, of those that the batch reports one of or would erase.
     pub outcomes: HashSet<DecisionId>,
     /// The entries whose bodies are erased, of those that the batch would erase.
     pub erased: HashSet<(TenantId, u64)>,
@@ -113,8 +113,11 @@ pub enum Conflict {
     },
     /// The request id was used for another ask.
     RequestReused,
-    /// The decision has an outcome already.
+    /// The decision has an outcome already, or was erased.
     OutcomeReported,
+    /// These decisions have outcomes that whoever would erase them does not know of: the erasure is made again with
+    /// those.
+    OutcomesUnknown(BTreeSet<DecisionId>),
     /// These bodies are erased already: what tells of the others is made again.
     Erased(BTreeSet<u64>),
     /// The approval does not change like this.
@@ -333,7 +336,11 @@ impl<'p> Pass<'p> {
                 self.note_sighting(tenant, Some(sighting));
                 self.link(tenant, entry).recorded()
             }
-            Intent::Erasure { entry, bodies } => self.erase(tenant, entry, bodies),
+            Intent::Erasure {
+                entry,
+                bodies,
+                reported,
+            } => self.erase(tenant, entry, bodies, reported),
             Intent::Outcome {
                 entry,
                 decision,
@@ -587,11 +594,27 @@ impl<'p> Pass<'p> {
     }
 
     /// Erases bodies, each once. Whoever proposes it has seen them in the chain, and there they stay what they were.
-    fn erase(&mut self, tenant: TenantId, entry: &ProposedEntry, bodies: &[ErasedBody]) -> Disposition {
+    ///
+    /// What became of a decision has a digest of it, so it goes in the same commit, also if it was told after the
+    /// decision was chosen; and none is told behind that.
+    fn erase(
+        &mut self,
+        tenant: TenantId,
+        entry: &ProposedEntry,
+        bodies: &[ErasedBody],
+        reported: &BTreeSet<DecisionId>,
+    ) -> Disposition {
         let erased = self.erased_before(tenant, bodies);
         if !erased.is_empty() {
             return Disposition::Conflict(Conflict::Erased(erased));
         }
+        let decisions = || bodies.iter().filter_map(|body| body.outcome);
+        let is_unknown = |id: &DecisionId| self.found.outcomes.contains(id) && !reported.contains(id);
+        let unknown: BTreeSet<_> = decisions().filter(is_unknown).collect();
+        if !unknown.is_empty() {
+            return Disposition::Conflict(Conflict::OutcomesUnknown(unknown));
+        }
+        self.found.outcomes.extend(decisions());
         let linked = self.link(tenant, entry);
         let by = linked.head.seq;
         self.batch.erasures.extend(bodies.iter().map(|body| ErasureRow {

@@ -5,6 +5,7 @@ use model::{
     AgentId, Approval, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Verdict, Write,
 };
 use policy::PolicySet;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use store::{ContentRow, RequestKey};
 
@@ -97,6 +98,8 @@ pub enum Intent {
         entry: ProposedEntry,
         /// Which.
         bodies: Vec<ErasedBody>,
+        /// Decisions of which it is known that they have an outcome: it is among the bodies, or gone.
+        reported: BTreeSet<DecisionId>,
     },
     /// An agent said what became of a decision.
     Outcome {
@@ -141,7 +144,7 @@ pub struct ErasedBody {
     pub body: Digest,
     /// What the agent called the ask.
     pub request: Option<(AgentId, Name)>,
-    /// The decision that it told, whose outcome is not remembered any more.
+    /// The decision that it told, of which nobody can report an outcome any more.
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,

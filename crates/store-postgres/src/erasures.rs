@@ -97,11 +97,11 @@ impl Erasures {
         )
         .execute(&mut *connection)
         .await?;
-        self.delete_keyed(connection).await
+        self.write_keyed(connection).await
     }
 
     /// Rows that are found by another key than the `seq`.
-    async fn delete_keyed(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
+    async fn write_keyed(&self, connection: &mut PgConnection) -> Result<(), sqlx::Error> {
         sqlx::query!(
             "DELETE FROM requests
              USING unnest($1::uuid[], $2::bigint[], $3::uuid[], $4::text[]) AS erased (tenant_id, seq, agent, request_id)
@@ -116,13 +116,21 @@ impl Erasures {
         )
         .execute(&mut *connection)
         .await?;
+        // What led to the outcome leads to the erasure: nobody reports one behind it. In a ledger that was tampered
+        // with, two bodies may name one decision, and one statement does not put a row twice.
         sqlx::query!(
-            "DELETE FROM outcomes
-             USING unnest($1::uuid[], $2::uuid[]) AS erased (tenant_id, decision)
-             WHERE outcomes.tenant_id = erased.tenant_id
-               AND outcomes.decision = erased.decision",
+            "INSERT INTO outcomes (tenant_id, decision, seq)
+             SELECT DISTINCT ON (erased.tenant_id, erased.decision)
+                 erased.tenant_id,
+                 erased.decision,
+                 erased.by
+             FROM unnest($1::uuid[], $2::uuid[], $3::bigint[]) AS erased (tenant_id, decision, by)
+             WHERE erased.decision IS NOT NULL
+             ON CONFLICT (tenant_id, decision) DO UPDATE
+             SET seq = excluded.seq",
             &self.tenants,
             &self.outcomes as &[Option<Uuid>],
+            &self.by,
         )
         .execute(&mut *connection)
         .await?;

@@ -12,7 +12,10 @@ const BODY: &str = "UPDATE audit_events \
     WHERE entry = ? AND erased_by IS NULL";
 const RECEIPT: &str = "DELETE FROM receipts WHERE entry = ?";
 const DECISION: &str = "DELETE FROM decisions WHERE entry = ?";
-const OUTCOME: &str = "DELETE FROM outcomes WHERE tenant_no = ? AND decision = ?";
+/// What led to the outcome leads to the erasure: nobody reports one behind it.
+const OUTCOME: &str = "INSERT INTO outcomes (tenant_no, decision, entry) \
+    VALUES (?, ?, ?) \
+    ON CONFLICT (tenant_no, decision) DO UPDATE SET entry = excluded.entry";
 /// What is held is held in budgets, and is settled or ends by its row.
 const RESERVATION: &str = "DELETE FROM reservations WHERE tenant_no = ? AND id = ? AND status <> 'active'";
 const APPROVAL: &str = "DELETE FROM approvals WHERE tenant_no = ? AND id = ?";
@@ -29,14 +32,15 @@ pub(crate) fn write(
     for row in erasures {
         let tenant_no = transaction.tenant_no(row.tenant)?;
         let entry = transaction.entry(row.tenant, row.seq)?;
-        let by = entry::seq(transaction.entry(row.tenant, row.by)?).cast_signed();
+        let telling = transaction.entry(row.tenant, row.by)?;
+        let by = entry::seq(telling).cast_signed();
         let mut erase = transaction.statement(BODY)?;
         erase.execute(params![row.body.as_bytes(), by, entry])?;
         transaction.statement(RECEIPT)?.execute([entry])?;
         transaction.statement(DECISION)?.execute([entry])?;
         if let Some(decision) = &row.outcome {
-            let key = params![tenant_no, decision.as_bytes()];
-            transaction.statement(OUTCOME)?.execute(key)?;
+            let mark = params![tenant_no, decision.as_bytes(), telling];
+            transaction.statement(OUTCOME)?.execute(mark)?;
         }
         if let Some(approval) = &row.approval {
             let key = params![tenant_no, approval.as_bytes()];

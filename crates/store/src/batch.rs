@@ -133,7 +133,8 @@ pub struct ErasureRow {
     pub by: u64,
     /// What the agent called the ask. The id can be used again.
     pub request: Option<(AgentId, Name)>,
-    /// The decision that the entry told, whose outcome is not remembered any more.
+    /// The decision that the entry told. What led to its outcome leads to [`by`](Self::by) from now on: there can be
+    /// none behind that.
     pub outcome: Option<DecisionId>,
     /// What people were asked.
     pub approval: Option<ApprovalId>,

@@ -175,6 +175,7 @@ macro_rules! conformance_tests {
             search::pages_do_not_shift_while_decisions_arrive,
             search::a_rare_match_far_back_is_found,
             erasures::an_erased_body_is_gone_with_all_that_tells_of_it,
+            erasures::an_outcome_behind_the_erasure_of_its_decision_is_not_recorded,
             erasures::what_was_held_is_gone_with_the_body_that_told_of_it,
             erasures::a_body_is_erased_once,
             erasures::an_erasure_that_nothing_tells_of_is_not_written,

@@ -66,6 +66,7 @@ pub struct FaultyStore<S: ?Sized> {
     lent: Arc<Gate>,
     loads: Arc<Gate>,
     changes: Arc<Gate>,
+    taken: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
     unindexed: Arc<Mutex<Option<TenantId>>>,
     inner: Arc<S>,
@@ -88,6 +89,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             lent: Arc::default(),
             loads: Arc::default(),
             changes: Arc::default(),
+            taken: Arc::default(),
             unindexed: Arc::default(),
             inner,
         }
@@ -197,6 +199,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many of those are held now.
     pub fn changes_held(&self) -> usize {
         self.changes.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever takes blocks out of the search index from now on, or lets everybody go.
+    pub fn hold_taking(&self, hold: bool) {
+        self.taken.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn taking_held(&self) -> usize {
+        self.taken.held.load(Ordering::SeqCst)
     }
 
     /// Makes whoever asks which blocks of this tenant are in the search index fail from now on, or nobody.
@@ -658,6 +670,7 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
         blocks: &BTreeSet<u64>,
         claim: &BlockClaim,
     ) -> Result<(), StoreError> {
+        self.taken.pass().await;
         self.read()?.take_blocks(tenant, blocks, claim).await
     }
 
@@ -859,6 +872,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             lent: Arc::clone(&self.lent),
             loads: Arc::clone(&self.loads),
             changes: Arc::clone(&self.changes),
+            taken: Arc::clone(&self.taken),
             unindexed: Arc::clone(&self.unindexed),
             inner: self.inner.background(),
         })

@@ -185,7 +185,7 @@ pub trait Turn: Send {
     /// The receipts of those of these requests that were recorded before, in no particular order.
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError>;
 
-    /// Which of these decisions have an outcome already.
+    /// Which of these decisions have an outcome already, or were erased: none of them gets one any more.
     async fn find_outcomes(
         &mut self,
         decisions: &[(TenantId, DecisionId)],
@@ -329,7 +329,8 @@ pub trait Records: Send + Sync {
     /// The decisions among these entries, newest first. An entry that is none is left out. At most a thousand.
     async fn decisions_at(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<StoredDecision>, StoreError>;
 
-    /// The `seq`s of the entries that tell what became of these decisions, going up. A decision without an outcome is left out.
+    /// The `seq`s of the entries that tell what became of these decisions, going up: of the outcome, or of the erasure.
+    /// A decision with neither is left out.
     async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError>;
 
     /// The size of the database in bytes, for the metrics.

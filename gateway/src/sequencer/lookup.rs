@@ -9,7 +9,7 @@ use engine::budgets::{FoundBudgets, KnownBudgets};
 use engine::proposal::{ApprovalUse, Intent};
 use engine::runs::Sighting;
 use engine::{Found, Proposal, quotas};
-use model::{ApprovalId, Name, TenantId};
+use model::{ApprovalId, DecisionId, Name, TenantId};
 use std::collections::HashSet;
 use store::{RequestKey, StoreError, Turn};
 
@@ -21,6 +21,8 @@ pub(super) struct BatchReads<'p> {
     runs: Vec<(TenantId, Name)>,
     counters: Vec<(TenantId, Digest)>,
     erasures: Vec<(TenantId, u64)>,
+    /// The decisions among what is erased.
+    erased_decisions: Vec<(TenantId, DecisionId)>,
     moves: WantedMoves<'p>,
 }
 
@@ -32,6 +34,7 @@ impl<'p> BatchReads<'p> {
             runs: runs(proposals),
             counters: counters(proposals),
             erasures: erasures(proposals),
+            erased_decisions: erased_decisions(proposals),
             moves: WantedMoves::of(proposals),
         }
     }
@@ -77,6 +80,13 @@ impl<'p> BatchReads<'p> {
         }
         if !self.erasures.is_empty() {
             found.erased = turn.find_erased(&self.erasures).await?.into_iter().collect();
+        }
+        if !self.erased_decisions.is_empty() {
+            found.outcomes = turn
+                .find_outcomes(&self.erased_decisions)
+                .await?
+                .into_iter()
+                .collect();
         }
         Ok(Some((found, ends)))
     }
@@ -179,6 +189,20 @@ fn erasures(proposals: &[Proposal]) -> Vec<(TenantId, u64)> {
     proposals.iter().flat_map(erased).collect()
 }
 
+/// The decisions among the bodies that are to be erased.
+fn erased_decisions(proposals: &[Proposal]) -> Vec<(TenantId, DecisionId)> {
+    let decisions = |proposal: &Proposal| match &proposal.intent {
+        Intent::Erasure { bodies, .. } => {
+            let ids = bodies
+                .iter()
+                .filter_map(|body| Some((proposal.tenant, body.outcome?)));
+            ids.collect::<Vec<_>>()
+        }
+        _ => Vec::new(),
+    };
+    proposals.iter().flat_map(decisions).collect()
+}
+
 /// The approvals that proposals change or use up.
 fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
     let about = |proposal: &Proposal| match &proposal.intent {
@@ -216,7 +240,7 @@ async fn read_recorded(
         read_requests(turn, &requests, found).await?;
     }
     if !outcomes.is_empty() {
-        found.outcomes = turn.find_outcomes(&outcomes).await?.into_iter().collect();
+        found.outcomes.extend(turn.find_outcomes(&outcomes).await?);
     }
     Ok(())
 }

