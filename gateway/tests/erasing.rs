@@ -649,6 +649,25 @@ async fn what_was_erased_and_nobody_was_told_is_not_answered_again() {
     assert_ne!(again["decision_id"], first["decision_id"]);
 }
 
+/// However long it takes until its blocks of the index are taken out once more.
+#[tokio::test]
+async fn what_was_erased_is_not_answered_again_while_the_index_is_worked_on() {
+    let stage = Arc::new(Stage::set().await);
+    let ask = stage::named(stage::reading(), "call-1");
+    let first = stage.ask(&ask).await.expect(200);
+    stage.faults.plan([Fault::Hold]);
+    let erasing = erasing(&stage);
+    // By then it has taken them out for the first time.
+    until(|| stage.faults.held() == 1).await;
+    stage.faults.hold_taking(true);
+    stage.faults.let_go();
+    until(|| stage.faults.taking_held() == 1).await;
+    let again = stage.ask(&ask).await.expect(200);
+    assert_ne!(again["decision_id"], first["decision_id"]);
+    stage.faults.hold_taking(false);
+    assert_eq!(erasing.await.unwrap().expect(200)["erased"], 1);
+}
+
 #[tokio::test]
 async fn what_people_are_asked_about_waits_until_they_have_answered() {
     let scene = Scene::new().await;

@@ -194,9 +194,6 @@ impl<'g> Taking<'g> {
             hold
         });
         self.release(&blocks, hold).await;
-        // Also if nobody knows whether it was erased: erasing it again finds nothing to erase then. What is still there
-        // is looked up.
-        self.forget();
         outcome?;
         if !self.bodies.is_empty() {
             self.erased += self.bodies.len() as u64;
@@ -305,7 +302,11 @@ impl<'g> Taking<'g> {
                 reported: self.reported.clone(),
             };
             let proposal = Proposal::of(tenant, erasure);
-            let recorded = self.gateway.sequencer.record_without_following(proposal).await?;
+            let recorded = self.gateway.sequencer.record_without_following(proposal).await;
+            // At once: what is still done with the index may take long. Also if nobody knows whether it was erased:
+            // erasing it again finds nothing to erase then. What is still there is looked up.
+            self.forget();
+            let recorded = recorded?;
             drop(alone);
             self.gateway.sequencer.follow(&recorded).await?;
             match recorded {
@@ -313,7 +314,6 @@ impl<'g> Taking<'g> {
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => moved += 1,
                 // Another gateway may have the same to do.
                 CommitStatus::Conflict(Conflict::Erased(erased)) => {
-                    self.forget();
                     self.bodies.retain(|seq, _| !erased.contains(seq));
                     if self.bodies.is_empty() {
                         return Ok(());
