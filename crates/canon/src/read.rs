@@ -112,7 +112,7 @@ fn with_found(error: ReadError, text: &str) -> ReadError {
 
 /// What kind of value stands at this place of a text.
 fn kind_at(text: &str, pointer: &str) -> Option<String> {
-    let value: Value = serde_json::from_str(text).ok()?;
+    let value = crate::value(text).ok()?;
     Some(match value.pointer(pointer)? {
         Value::Null => "null".to_owned(),
         Value::Bool(boolean) => format!("boolean `{boolean}`"),

@@ -96,6 +96,15 @@ proptest! {
     }
 
     #[test]
+    fn a_text_is_the_value_that_it_is_for_others(value in values()) {
+        let text = value.to_string();
+        let read = canon::value(&text).unwrap();
+        let by_others: Value = serde_json::from_str(&text).unwrap();
+        prop_assert_eq!(read.to_string(), text);
+        prop_assert_eq!(read, by_others);
+    }
+
+    #[test]
     fn canonical_text_is_its_own_canonical_form(value in values()) {
         let once = canonical(&value.to_string());
         prop_assert_eq!(canonical(&once), once);

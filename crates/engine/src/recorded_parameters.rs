@@ -42,7 +42,7 @@ pub(crate) fn recorded_parameters<'a>(
 
 /// Canonical parameters without what these pointers and these paths of obligations name.
 fn redacted<'a>(text: &'a str, pointers: &[Pointer], paths: &[String]) -> Option<RecordedParameters<'a>> {
-    let mut parameters: Value = serde_json::from_str(text).ok()?;
+    let mut parameters = canon::value(text).ok()?;
     let mut taking = Taking::default();
     for pointer in pointers {
         if pointer.take_out_of(&mut parameters) {
@@ -147,6 +147,21 @@ mod tests {
             r#"{"a":{"b":{"c":null},"b.c":null},"a.b":{"c":null},"a.b.c":null,"a/b":null}"#
         );
         assert_eq!(redacted, ["/a.b.c", "/a.b/c", "/a/b.c", "/a/b/c", "/a~1b"]);
+    }
+
+    /// Under that name `serde_json` would read what is in its text.
+    #[test]
+    fn what_is_recorded_is_what_was_sent_whatever_its_members_are_called() {
+        let (text, redacted) = left(
+            r#"{"$serde_json::private::RawValue":"{\"pin\":3}","pin":4}"#,
+            &["/pin"],
+            &[],
+        );
+        assert_eq!(
+            text,
+            r#"{"$serde_json::private::RawValue":"{\"pin\":3}","pin":null}"#
+        );
+        assert_eq!(redacted, ["/pin"]);
     }
 
     /// Objects that a path of many `a` leads into in many ways.

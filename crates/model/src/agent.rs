@@ -98,7 +98,11 @@ pub struct Agent {
     pub limits: LimitTerms,
     /// The public keys by which it signs its requests: a JWKS. Without them its requests need no signature. Policies do
     /// not see it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::foreign",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub signing_keys: Option<Arc<serde_json::Value>>,
     /// When it was made.
     pub created_at: Timestamp,

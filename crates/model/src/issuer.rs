@@ -53,6 +53,7 @@ pub struct Issuer {
     /// One of its tokens' `aud`, byte for byte.
     pub audience: Name,
     /// Its public keys: a JWKS (RFC 7517).
+    #[serde(deserialize_with = "canon::foreign")]
     pub jwks: Arc<serde_json::Value>,
     /// The claim that names the agent or the person; none where tokens do not say who calls.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -3,7 +3,8 @@
 use crate::key::Role;
 use crate::name::Name;
 use crate::quota::Quota;
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The most attributes that one noun may have.
@@ -13,11 +14,8 @@ const VALUE_BYTES_MAX: usize = 1_024;
 
 /// Named facts about an agent, a team or a user. Policies see them as Cedar tags, which are strings: numbers and
 /// booleans are written as JSON writes them.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(
-    try_from = "BTreeMap<Name, serde_json::Value>",
-    into = "BTreeMap<Name, serde_json::Value>"
-)]
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
+#[serde(into = "BTreeMap<Name, serde_json::Value>")]
 pub struct Attributes(BTreeMap<Name, serde_json::Value>);
 
 /// Why values are not attributes.
@@ -64,6 +62,13 @@ impl TryFrom<BTreeMap<Name, serde_json::Value>> for Attributes {
             Some((name, _)) => Err(InvalidAttributes::NotAScalar(name.clone())),
             None => Ok(Self(values)),
         }
+    }
+}
+
+impl<'de> Deserialize<'de> for Attributes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let values: BTreeMap<Name, serde_json::Value> = canon::foreign(deserializer)?;
+        values.try_into().map_err(D::Error::custom)
     }
 }
 
@@ -115,7 +120,8 @@ mod tests {
 
     #[test]
     fn what_a_tag_cannot_hold_is_refused_by_name() {
-        for value in ["null", "1.5", "[1]", "{}", "18446744073709551615"] {
+        let wrapped = r#"{"$serde_json::private::RawValue":"1"}"#;
+        for value in ["null", "1.5", "[1]", "{}", "18446744073709551615", wrapped] {
             let error = serde_json::from_str::<Attributes>(&format!("{{\"x\":{value}}}")).unwrap_err();
             assert!(
                 error.to_string().contains("the attribute `x`"),

@@ -58,7 +58,11 @@ pub struct ToolAction {
     /// How much harm it can do.
     pub risk: Risk,
     /// The JSON Schema of its parameters.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::foreign",
+        skip_serializing_if = "Option::is_none"
+    )]
     pub input_schema: Option<Arc<serde_json::Value>>,
     /// What it does, in words.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -445,7 +445,7 @@ fn caller_attributes(text: Option<&str>, declared: &Record) -> Result<Value, Una
         name: name.to_owned(),
         detail: detail.to_owned(),
     };
-    let Ok(serde_json::Value::Object(given)) = serde_json::from_str(text) else {
+    let Ok(given) = canon::object(text) else {
         return Err(mistyped("", "is not inside a JSON object"));
     };
     let mut pairs = Vec::new();

@@ -307,7 +307,7 @@ fn leads_to(way: &mut Split<'_, char>, name: &str) -> bool {
 }
 
 fn parsed(text: &str) -> Result<Value, Unanswerable> {
-    serde_json::from_str(text).map_err(|_| invalid("", "is not JSON".into()))
+    canon::value(text).map_err(|_| invalid("", "is not JSON".into()))
 }
 
 fn invalid(pointer: &str, detail: String) -> Unanswerable {
@@ -325,6 +325,8 @@ fn validator(schema: &Value, pattern_bytes_max: usize) -> Result<Validator, Vali
     jsonschema::options()
         .offline()
         .should_validate_formats(false)
+        // Its own reads what the agent has written by `serde_json`, to which a key means something.
+        .with_content_media_type("application/json", |text| canon::value(text).is_ok())
         .with_pattern_options(patterns)
         .build(schema)
 }

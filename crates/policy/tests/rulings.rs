@@ -1036,6 +1036,69 @@ fn a_mistyped_attribute_is_refused_also_when_no_policy_looks_at_it() {
     }
 }
 
+/// Under that name `serde_json` would read what is in its text, and nobody else does.
+#[test]
+fn a_name_that_serde_json_keeps_for_itself_is_one_like_any_other() {
+    let wrapped = |inner: &str| json!({"$serde_json::private::RawValue": inner});
+    let world = World {
+        schema: Some(json!({"properties": {"base_branch": {"type": "string"}}, "required": ["base_branch"]})),
+        parameters: wrapped(r#"{"base_branch":"dev"}"#),
+        ..World::default()
+    };
+    let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+    let invalid = Unanswerable::InvalidParameters {
+        pointer: String::new(),
+        detail: "lacks `base_branch`".to_owned(),
+    };
+    assert_eq!(world.ask(&set), Err(invalid));
+
+    let world = World {
+        declared: BTreeMap::from([(name("ticket"), AttributeType::String)]),
+        attributes: Some(wrapped(r#"{"ticket":"T-1"}"#)),
+        parameters: wrapped(r#"{"base":"main"}"#),
+        ..World::default()
+    };
+    for condition in [
+        "!context.target_stated && !context.targets.contains(\"main\")",
+        r#"context.parameters.contains("$serde_json::private::RawValue") && !context.parameters.contains("base")"#,
+        "!(context.attributes has ticket)",
+    ] {
+        assert!(sees(&world, condition), "{condition}");
+    }
+}
+
+/// What a schema says is JSON in a text is read as any other text of the agent's: a key means nothing in it.
+#[test]
+fn json_in_a_text_is_what_stands_there_whatever_its_members_are_called() {
+    let admits = |member: serde_json::Value, text: &str| {
+        let world = World {
+            schema: Some(json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "type": "object",
+                "properties": {"x": member},
+            })),
+            parameters: json!({"x": text}),
+            ..World::default()
+        };
+        let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+        world.ask(&set).is_ok()
+    };
+    let json_text = json!({"contentMediaType": "application/json"});
+    assert!(admits(json_text.clone(), r#"{"a":[1]}"#));
+    assert!(admits(
+        json_text.clone(),
+        r#"{"$serde_json::private::RawValue":"no JSON"}"#
+    ));
+    assert!(!admits(json_text, "no JSON"));
+    let encoded = json!({"contentMediaType": "application/json", "contentEncoding": "base64"});
+    // {"$serde_json::private::RawValue":"no JSON"}
+    assert!(admits(
+        encoded.clone(),
+        "eyIkc2VyZGVfanNvbjo6cHJpdmF0ZTo6UmF3VmFsdWUiOiJubyBKU09OIn0="
+    ));
+    assert!(!admits(encoded, "bm8gSlNPTg=="));
+}
+
 #[test]
 fn names_with_quotes_backslashes_and_other_scripts_work() {
     for odd in [

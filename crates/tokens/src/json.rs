@@ -13,12 +13,42 @@ pub(crate) fn object(bytes: &[u8], bytes_max: usize) -> Result<Map<String, Value
         depth_max: DEPTH_MAX,
     };
     let text = canon::canonicalize(bytes, limits).map_err(|error| error.to_string())?;
-    serde_json::from_str(text.as_str()).map_err(|_| "it is no object".to_owned())
+    canon::object(text.as_str()).map_err(|_| "it is no object".to_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::object;
+
+    /// Arrays in texts in texts that `serde_json` would read as what is in them, inside an object that is not deep.
+    fn wrapped(levels: usize) -> String {
+        const KEPT: &str = "$serde_json::private::RawValue";
+        let (open, close) = ("[".repeat(100), "]".repeat(100));
+        let mut text = format!("{open}{close}");
+        for level in (0..levels).rev() {
+            // Written so, what is escaped grows by five bytes each time and not to twice its length.
+            let quoted = text.replace('\\', "\\u005c").replace('"', "\\u0022");
+            let object = format!(r#"{{"{KEPT}":"{quoted}"}}"#);
+            text = if level == 0 {
+                object
+            } else {
+                format!("{open}{object}{close}")
+            };
+        }
+        format!(r#"{{"a":{text}}}"#)
+    }
+
+    #[test]
+    fn what_is_read_is_as_deep_as_its_text() {
+        let text = wrapped(30);
+        let thread = std::thread::Builder::new().stack_size(256 << 10);
+        let read = thread.spawn(move || {
+            let members = object(text.as_bytes(), 1 << 20).unwrap();
+            let inner = members["a"].as_object().unwrap();
+            inner.values().all(serde_json::Value::is_string)
+        });
+        assert!(read.unwrap().join().unwrap());
+    }
 
     #[test]
     fn what_can_be_read_in_two_ways_is_refused() {

@@ -37,6 +37,7 @@ pub struct IssuerBody {
     purpose: Purpose,
     issuer: Name,
     audience: Option<Name>,
+    #[serde(deserialize_with = "canon::foreign")]
     jwks: Value,
     claim: Option<Name>,
 }
@@ -45,6 +46,7 @@ pub struct IssuerBody {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct IssuerPatch {
+    #[serde(deserialize_with = "canon::foreign")]
     jwks: Value,
 }
 

@@ -30,7 +30,7 @@ pub struct NewTenant {
 pub struct TenantPatch {
     #[serde(default, deserialize_with = "canon::sent")]
     name: Option<Name>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "canon::foreign")]
     settings: Map<String, Value>,
 }
 

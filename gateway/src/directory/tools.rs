@@ -47,6 +47,7 @@ struct ActionBody {
     name: Name,
     mutates_state: bool,
     risk: Risk,
+    #[serde(default, deserialize_with = "canon::foreign")]
     input_schema: Option<Map<String, Value>>,
     description: Option<String>,
 }

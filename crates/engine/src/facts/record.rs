@@ -77,7 +77,11 @@ struct ActionText {
     action: Name,
     mutates_state: bool,
     risk: Risk,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(
+        default,
+        deserialize_with = "canon::foreign",
+        skip_serializing_if = "Option::is_none"
+    )]
     input_schema: Option<Arc<Value>>,
 }
 

@@ -47,6 +47,7 @@ struct SearchedBody<'a> {
     environment: Option<Cow<'a, str>>,
     #[serde(default)]
     matched_policies: Vec<String>,
+    #[serde(default, deserialize_with = "canon::foreign")]
     parameters: Option<Value>,
 }
 
@@ -416,6 +417,17 @@ mod tests {
         for text in ["87654", "98.76567", "true", "43"] {
             assert_found(&stored, text, false);
         }
+    }
+
+    /// Under that name `serde_json` would read what is in its text.
+    #[test]
+    fn a_text_with_json_in_it_is_found_as_the_text_that_it_is() {
+        let body = r#"{"parameters":{"$serde_json::private::RawValue":"{\"a\":\"\\u0068idden\"}"}}"#;
+        let stored = decision(body);
+        for text in ["rawvalue", "serde_json", "u0068idden"] {
+            assert_found(&stored, text, true);
+        }
+        assert_found(&stored, "hidden", false);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 /// The version of what [`terms`](super::terms) makes of a decision. One more with every change of it. So far only words
 /// have changed: a search without words believes blocks of all versions (`gateway/src/search/page.rs`), which ends with
 /// the first change of a field.
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 /// Stands before the version in the number of a claim.
 const MARK: u32 = 0x00c5_1d7e;
 

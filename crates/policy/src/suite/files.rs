@@ -84,6 +84,7 @@ struct ActionEntry {
     name: Name,
     mutates_state: bool,
     risk: Risk,
+    #[serde(default, deserialize_with = "canon::foreign")]
     input_schema: Option<Map<String, Value>>,
     description: Option<String>,
 }
@@ -196,7 +197,7 @@ struct CallEntry {
     resource: Option<String>,
     #[serde(default)]
     mutates_state: bool,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "canon::foreign")]
     parameters: Map<String, Value>,
 }
 
@@ -221,6 +222,7 @@ pub(super) struct Context {
     _provenance: Option<IgnoredAny>,
     #[serde(default)]
     pub(super) contains_sensitive_data: bool,
+    #[serde(default, deserialize_with = "canon::foreign")]
     pub(super) attributes: Option<Map<String, Value>>,
 }
 

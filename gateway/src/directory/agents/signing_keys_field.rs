@@ -13,7 +13,7 @@ pub(super) struct SigningKeysField(pub(super) Arc<serde_json::Value>);
 
 impl<'de> Deserialize<'de> for SigningKeysField {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let jwks = serde_json::Value::deserialize(deserializer)?;
+        let jwks: serde_json::Value = canon::foreign(deserializer)?;
         check(&jwks).map_err(Error::custom)?;
         Ok(Self(Arc::new(jwks)))
     }

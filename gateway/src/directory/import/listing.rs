@@ -49,6 +49,7 @@ struct Definition {
     #[serde(deserialize_with = "model::name::new_segment")]
     name: Name,
     description: Option<String>,
+    #[serde(deserialize_with = "canon::foreign")]
     input_schema: Map<String, Value>,
     #[serde(default)]
     annotations: Option<Hints>,

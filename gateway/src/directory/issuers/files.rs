@@ -335,7 +335,7 @@ fn found(folder: &Path, registered: Registered) -> Result<Vec<Found>, String> {
 fn parse(bytes: &[u8]) -> Result<Value, String> {
     let text = canon::canonicalize_with(bytes, FILE_LIMITS, Integers::Exact);
     let text = text.map_err(|error| error.to_string())?;
-    serde_json::from_str(text.as_str()).map_err(|error| error.to_string())
+    canon::value(text.as_str()).map_err(|error| error.to_string())
 }
 
 /// Whether the folder of the files is there.

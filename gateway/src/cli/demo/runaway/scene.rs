@@ -130,7 +130,7 @@ impl<'a> Scene<'a> {
         let (status, told) = self.send(method, path, self.operator, body).await?;
         let told = String::from_utf8_lossy(&told);
         ensure!(status.is_success(), "{method} {path}: {told}");
-        Ok(serde_json::from_str(&told)?)
+        Ok(canon::value(&told)?)
     }
 
     async fn send(
