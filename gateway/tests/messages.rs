@@ -114,6 +114,11 @@ async fn a_message_is_refused_for_what_json_is_refused_for_and_nothing_is_record
             "malformed_json",
         ),
         (with(&[key, &[0x91; 100][..]].concat()), 400, "malformed_json"),
+        (
+            with(b"\xbe$serde_json::private::RawValue\xa2{}"),
+            400,
+            "malformed_json",
+        ),
         ([good.clone(), vec![0xc0]].concat(), 400, "malformed_json"),
         (good[..good.len() - 1].to_vec(), 400, "malformed_json"),
         (b"\xdf\xff\xff\xff\xff".to_vec(), 400, "malformed_json"),

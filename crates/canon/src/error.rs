@@ -13,8 +13,8 @@ pub struct Error {
     pub kind: ErrorKind,
     /// Byte of the input at which the cause was seen, from 0; none if it was seen in a text that was made of the input.
     pub offset: Option<usize>,
-    /// JSON Pointer (RFC 6901) of the member or element being read; empty for the whole text. For a duplicate key it
-    /// is the object that has the key twice.
+    /// JSON Pointer (RFC 6901) of the member or element being read; empty for the whole text. For a key that is
+    /// refused it is the object that has it.
     pub pointer: String,
 }
 
@@ -43,6 +43,9 @@ pub enum ErrorKind {
     /// The same key twice in one object, compared after unescaping.
     #[error("duplicate key `{}`", Clipped(.0))]
     DuplicateKey(String),
+    /// A reserved key, by which `serde_json` reads an object as something else, where such keys are refused.
+    #[error("key `{}` that some programs read as something else; give it another name", Clipped(.0))]
+    ReservedKey(String),
     /// `\uD800`–`\uDFFF` that is not half of a pair.
     #[error("lone surrogate in a string")]
     LoneSurrogate,

@@ -1,6 +1,6 @@
 //! Values of texts that others have written, member by member.
 //!
-//! `serde_json` keeps a key for itself: an object that begins with it becomes, in a [`Value`] that is read by
+//! `serde_json` has reserved a key: an object that begins with it becomes, in a [`Value`] that is read by
 //! `serde_json`, whatever a second parser reads in the text of that member. What was bounded, searched for keys that
 //! stand twice and hashed is the object. So whatever others have written becomes a [`Value`] here, where no key means
 //! anything. What a value means is the caller's business.
@@ -217,12 +217,12 @@ mod tests {
     use serde::Deserialize;
     use serde_json::json;
 
-    /// The key that `serde_json` keeps for itself.
-    const KEPT: &str = "$serde_json::private::RawValue";
+    /// A key that `serde_json` has reserved.
+    const RESERVED: &str = "$serde_json::private::RawValue";
 
     /// An object with that key, as a text and as what it is.
     fn wrapped(inner: &str) -> (String, Value) {
-        let object = Value::Object(Map::from_iter([(KEPT.to_owned(), inner.into())]));
+        let object = Value::Object(Map::from_iter([(RESERVED.to_owned(), inner.into())]));
         (object.to_string(), object)
     }
 
@@ -236,8 +236,8 @@ mod tests {
             assert_eq!(value(&inside).unwrap(), json!({"a": [expected]}));
             assert_eq!(Value::Object(object(&inside).unwrap()), json!({"a": [expected]}));
         }
-        let text = format!(r#"{{"{KEPT}":[1],"b":2}}"#);
-        assert_eq!(value(&text).unwrap(), json!({KEPT: [1], "b": 2}));
+        let text = format!(r#"{{"{RESERVED}":[1],"b":2}}"#);
+        assert_eq!(value(&text).unwrap(), json!({RESERVED: [1], "b": 2}));
         let escaped = value(r#"{"\u0024serde_json::private::RawValue":"[]"}"#).unwrap();
         assert_eq!(escaped, wrapped("[]").1);
     }

@@ -5,8 +5,9 @@
 //! that no double can hold) is refused. No clock, no I/O, and no word of the domain: what is hashed, and why, is the
 //! caller's business.
 //!
-//! - [`canonicalize`]: bytes of a request to canonical text, without a tree between them
-//! - [`canonicalize_messagepack`]: the same for a request in MessagePack
+//! - [`canonicalize`]: bytes of a text to canonical text, without a tree between them
+//! - [`canonicalize_sent`]: the same for a request, in which fewer texts are good
+//! - [`canonicalize_messagepack`], [`canonicalize_sent_messagepack`]: the same for MessagePack
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
 //! - [`read()`]: a shape from a text, with errors that name the place; [`sent`]: a member of one that is not `null`
@@ -30,8 +31,8 @@ pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError, Hasher};
 pub use crate::error::{Error, ErrorKind};
 pub use crate::foreign::{Foreign, foreign, object, value};
-pub use crate::messagepack::{canonicalize_messagepack, canonicalize_messagepack_with};
+pub use crate::messagepack::{canonicalize_messagepack, canonicalize_sent_messagepack};
 pub use crate::read::{ReadError, in_plain_words, read, sent};
-pub use crate::scan::{Integers, Limits, canonicalize, canonicalize_with};
+pub use crate::scan::{Integers, Limits, canonicalize, canonicalize_sent};
 pub use crate::text::write_string;
 pub use crate::writer::ObjectWriter;

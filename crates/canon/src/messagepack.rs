@@ -6,7 +6,7 @@
 //! <https://github.com/msgpack/msgpack/blob/master/spec.md>.
 
 use crate::error::Fault;
-use crate::scan::{DEPTH_CEILING, Integers, canonicalize_with};
+use crate::scan::{DEPTH_CEILING, Integers, canonicalize, canonicalize_sent};
 use crate::text::write_string;
 use crate::{Canonical, Error, ErrorKind, Limits, number};
 
@@ -19,18 +19,23 @@ const INTEGER_LEN_MAX: usize = 20;
 /// It is not MessagePack, JSON has no word for something in it, its text would be refused, or it exceeds a limit. The limit of
 /// bytes is that of the message and of its text. A fault of the text has no offset: its sender never saw it.
 pub fn canonicalize_messagepack(message: &[u8], limits: Limits) -> Result<Canonical, Error> {
-    canonicalize_messagepack_with(message, limits, Integers::Rounded)
+    canonicalize(text(message, limits)?.as_bytes(), limits).map_err(of_text)
 }
 
-/// [`canonicalize_messagepack`] with a choice of what happens to integers that a double cannot hold.
+/// [`canonicalize_messagepack`] for what is sent, as [`canonicalize_sent`] has it.
 ///
 /// # Errors
-/// Those of [`canonicalize_messagepack`]; and an integer would be written as another one, where that is refused.
-pub fn canonicalize_messagepack_with(
+/// Those of [`canonicalize_messagepack`], and those by which [`canonicalize_sent`] refuses more.
+pub fn canonicalize_sent_messagepack(
     message: &[u8],
     limits: Limits,
     integers: Integers,
 ) -> Result<Canonical, Error> {
+    canonicalize_sent(text(message, limits)?.as_bytes(), limits, integers).map_err(of_text)
+}
+
+/// What a message says, as JSON that is not canonical.
+fn text(message: &[u8], limits: Limits) -> Result<String, Error> {
     let bytes_max = limits.bytes_max;
     if message.len() > bytes_max {
         return Err(Fault::new(ErrorKind::TooLarge { bytes_max }, bytes_max).into());
@@ -45,7 +50,7 @@ pub fn canonicalize_messagepack_with(
     if reader.at < message.len() {
         return Err(reader.fault(ErrorKind::TrailingCharacters).into());
     }
-    canonicalize_with(reader.json.as_bytes(), limits, integers).map_err(of_text)
+    Ok(reader.json)
 }
 
 /// What is wrong with a message whose text is refused for this.
@@ -241,7 +246,7 @@ impl<'m> Reader<'m> {
 
 #[cfg(test)]
 mod tests {
-    use super::{canonicalize_messagepack, canonicalize_messagepack_with};
+    use super::{canonicalize_messagepack, canonicalize_sent_messagepack};
     use crate::{ErrorKind, Integers, Limits, canonicalize};
 
     const LIMITS: Limits = Limits {
@@ -363,9 +368,14 @@ mod tests {
                 b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01",
                 "integer that is beyond what a double holds exactly; send it as text at `/t/p~1~0/1`",
             ),
+            (
+                b"\x81\xb6$serde_json::private::\x01",
+                "key `$serde_json::private::` that some programs read as something else; give it another name at \
+                 `/t/p~1~0/1`",
+            ),
         ] {
             let message = within(value);
-            let error = canonicalize_messagepack_with(&message, LIMITS, Integers::Exact).unwrap_err();
+            let error = canonicalize_sent_messagepack(&message, LIMITS, Integers::Exact).unwrap_err();
             assert_eq!(error.to_string(), expected, "{message:x?}");
         }
         let deep = within(&[0x91; 100]);

@@ -49,15 +49,37 @@ pub enum Integers {
 /// The text is not JSON (RFC 8259), not I-JSON (RFC 7493: duplicate key, lone surrogate, number beyond a double), or
 /// exceeds a limit. Noncharacters such as U+FFFE are accepted: they have one meaning.
 pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
-    canonicalize_with(json, limits, Integers::Rounded)
+    let rules = Rules {
+        integers: Integers::Rounded,
+        refuses_reserved_keys: false,
+    };
+    canonicalize_by(json, limits, rules)
 }
 
-/// [`canonicalize`] with a choice of what happens to integers that a double cannot hold. An integer is digits without a
+/// [`canonicalize`] for what is sent, so that something is done with it: no key in it is one that `serde_json` has
+/// reserved, and there is a choice of what happens to integers that a double cannot hold. An integer is digits without a
 /// fraction and an exponent.
 ///
 /// # Errors
-/// Those of [`canonicalize`]; and an integer would be written as another one, where that is refused.
-pub fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
+/// Those of [`canonicalize`]; there is such a key; and an integer would be written as another one, where that is
+/// refused.
+pub fn canonicalize_sent(json: &[u8], limits: Limits, integers: Integers) -> Result<Canonical, Error> {
+    let rules = Rules {
+        integers,
+        refuses_reserved_keys: true,
+    };
+    canonicalize_by(json, limits, rules)
+}
+
+/// What is refused beside what is no I-JSON.
+#[derive(Debug, Clone, Copy)]
+struct Rules {
+    integers: Integers,
+    /// Whether it refuses keys by which `serde_json` reads an object as something else.
+    refuses_reserved_keys: bool,
+}
+
+fn canonicalize_by(json: &[u8], limits: Limits, rules: Rules) -> Result<Canonical, Error> {
     if json.len() > limits.bytes_max {
         let kind = ErrorKind::TooLarge {
             bytes_max: limits.bytes_max,
@@ -66,9 +88,9 @@ pub fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Res
     }
     let text = match std::str::from_utf8(json) {
         Ok(text) => text,
-        Err(error) => return Err(invalid_utf8(json, error.valid_up_to(), limits, integers)),
+        Err(error) => return Err(invalid_utf8(json, error.valid_up_to(), limits, rules)),
     };
-    let mut scanner = Scanner::new(text, limits, integers);
+    let mut scanner = Scanner::new(text, limits, rules);
     scanner.document()?;
     let canonical = scanner.deferred.put_in_order(scanner.out);
     let canonical = String::from_utf8(canonical).expect("runs of UTF-8, cut at ASCII, are UTF-8");
@@ -76,9 +98,9 @@ pub fn canonicalize_with(json: &[u8], limits: Limits, integers: Integers) -> Res
 }
 
 /// Reads up to the bad byte to find where it stands; an error before it is reported instead.
-fn invalid_utf8(json: &[u8], valid: usize, limits: Limits, integers: Integers) -> Error {
+fn invalid_utf8(json: &[u8], valid: usize, limits: Limits, rules: Rules) -> Error {
     let text = std::str::from_utf8(&json[..valid]).expect("valid up to here");
-    match Scanner::new(text, limits, integers).document() {
+    match Scanner::new(text, limits, rules).document() {
         Ok(()) => Fault::new(ErrorKind::InvalidUtf8, valid).into(),
         Err(fault) => {
             let mut error = Error::from(fault);
@@ -102,7 +124,7 @@ struct Scanner<'j> {
     at: usize,
     depth_left: usize,
     depth_max: usize,
-    integers: Integers,
+    rules: Rules,
     out: Vec<u8>,
     /// Members of the objects that are open, outermost first.
     members: Vec<Member>,
@@ -115,7 +137,7 @@ struct Scanner<'j> {
 }
 
 impl<'j> Scanner<'j> {
-    fn new(text: &'j str, limits: Limits, integers: Integers) -> Self {
+    fn new(text: &'j str, limits: Limits, rules: Rules) -> Self {
         let depth_max = limits.depth_max.min(DEPTH_CEILING);
         Self {
             text,
@@ -123,7 +145,7 @@ impl<'j> Scanner<'j> {
             at: 0,
             depth_left: depth_max,
             depth_max,
-            integers,
+            rules,
             out: Vec::with_capacity(text.len()),
             members: Vec::with_capacity(16),
             spare: Vec::new(),
@@ -245,7 +267,7 @@ impl<'j> Scanner<'j> {
     /// Whether the integer that begins at `start` may be written as another one.
     #[cold]
     fn may_round(&self, start: usize) -> bool {
-        match self.integers {
+        match self.rules.integers {
             Integers::Rounded => true,
             Integers::Exact => false,
             Integers::ExactButForBounds => self.is_bound(start),

@@ -82,7 +82,7 @@ impl<'t> Jws<'t> {
 
 impl Header {
     fn read(bytes: &[u8], bytes_max: usize) -> Result<Self, TokenError> {
-        let members = json::object(bytes, bytes_max).map_err(TokenError::Header)?;
+        let members = json::object_of_token(bytes, bytes_max).map_err(TokenError::Header)?;
         if let Some(brought) = BROUGHT_KEYS.into_iter().find(|name| members.contains_key(*name)) {
             return Err(TokenError::BroughtKey(brought));
         }

@@ -149,7 +149,7 @@ impl<'t> UnverifiedToken<'t> {
     /// The token in this text.
     pub fn parse(text: &'t str) -> Result<Self, TokenError> {
         let jws = Jws::parse(text, TOKEN_BYTES_MAX)?;
-        let members = json::object(&jws.payload, TOKEN_BYTES_MAX).map_err(TokenError::Payload)?;
+        let members = json::object_of_token(&jws.payload, TOKEN_BYTES_MAX).map_err(TokenError::Payload)?;
         Ok(Self { jws, members })
     }
 

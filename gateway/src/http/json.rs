@@ -241,8 +241,8 @@ impl Format {
         integers: Integers,
     ) -> Result<Canonical, Refusal> {
         let text = match self {
-            Self::Json => canon::canonicalize_with(bytes, limits, integers),
-            Self::MessagePack => canon::canonicalize_messagepack_with(bytes, limits, integers),
+            Self::Json => canon::canonicalize_sent(bytes, limits, integers),
+            Self::MessagePack => canon::canonicalize_sent_messagepack(bytes, limits, integers),
         }?;
         if text.as_str().len() > TEXT_BYTES_MAX {
             let detail = format!("the canonical text of a body has at most {TEXT_BYTES_MAX} bytes");

@@ -58,6 +58,17 @@ async fn a_body_that_is_not_json_is_refused_and_not_recorded() {
             "`source_trust`",
         ),
         (with("\"a\":1", &format!("\"a\":{}", nested(62))), "64"),
+        (
+            with("\"a\":1", "\"$serde_json::private::RawValue\":\"{}\""),
+            "`$serde_json::private::RawValue`",
+        ),
+        (
+            with(
+                "\"a\":1",
+                "\"a\":[{\"\\u0024serde_json::private::Number\":\"1\"}]",
+            ),
+            "`/tool_call/parameters/a/0`",
+        ),
         (invalid_utf8, "UTF-8"),
     ] {
         let refused = post_raw(&stage, body.clone()).await;

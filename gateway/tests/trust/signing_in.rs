@@ -96,6 +96,29 @@ async fn what_is_not_a_good_token_signs_nobody_in() {
     assert_eq!(stage.decisions().await.len(), 0);
 }
 
+/// Texts in texts, each with deep arrays around it. Under that name `serde_json` would read what is in them.
+fn texts_in_texts(levels: usize) -> String {
+    let arrays = "[".repeat(126);
+    (0..levels).fold(arrays.clone(), |text, _| {
+        let quoted = text.replace('\\', "\\u005c").replace('"', "\\u0022");
+        format!(r#"{arrays}{{"$serde_json::private::RawValue":"{quoted}""#)
+    })
+}
+
+/// The stack of a worker would be full before anybody has looked at the signature.
+#[tokio::test]
+async fn a_token_is_read_no_deeper_than_it_is() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let deep = json!({"$serde_json::private::RawValue": texts_in_texts(24)});
+    let shown = token(&signer, &json!({"sub": "builder", "a": deep}));
+    stage
+        .get("/v1/whoami", &shown)
+        .await
+        .problem(401, "invalid_token");
+    stage.get("/v1/whoami", &builder(&signer)).await.expect(200);
+}
+
 /// One issuer may sign for both, for one audience.
 #[tokio::test]
 async fn a_token_of_provenance_signs_nobody_in_whoever_else_its_issuer_signs_for() {

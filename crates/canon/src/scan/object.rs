@@ -9,6 +9,12 @@ use crate::ErrorKind;
 use crate::error::Fault;
 use crate::order::{compare, prefix, prefix_in_text};
 
+/// How the reserved keys begin, by which `serde_json` reads an object as something else: as the number that it writes,
+/// or the JSON that is in a text.
+const RESERVED: &[u8] = b"$serde_json::private::";
+/// The prefix of such a key.
+const RESERVED_PREFIX: u64 = u64::from_be_bytes(*b"$serde_j");
+
 /// A member of an object that is still open.
 pub(super) struct Member {
     /// The key in the output, escaped, without its quotes.
@@ -77,6 +83,12 @@ impl Scanner<'_> {
         } else {
             prefix_in_text(&self.bytes[at + 1..], key.len())
         };
+        if prefix == RESERVED_PREFIX
+            && self.rules.refuses_reserved_keys
+            && self.out[key.clone()].starts_with(RESERVED)
+        {
+            return Err(Fault::new(ErrorKind::ReservedKey(self.key_text(key)), at));
+        }
         let before = self.members[first..].last();
         let order = before.map(|before| before.compare_key(prefix, &self.out[key.clone()], &self.out));
         if order == Some(Ordering::Equal) {

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-use super::{Integers, Limits, ORDERED_PER_BYTE_MAX, Scanner, canonicalize, canonicalize_with};
+use super::{Integers, Limits, ORDERED_PER_BYTE_MAX, Rules, Scanner, canonicalize, canonicalize_sent};
 use crate::ErrorKind;
 
 const LIMITS: Limits = Limits {
@@ -241,10 +241,44 @@ fn nesting_stops_before_the_stack_does() {
 }
 
 #[test]
+fn what_is_sent_has_no_key_by_which_an_object_is_read_as_something_else() {
+    let refused = |json: &str| {
+        let sent = canonicalize_sent(json.as_bytes(), LIMITS, Integers::Rounded);
+        assert_eq!(canonical(json), canonical(&canonical(json)), "it may be recorded");
+        sent.err().map(|error| error.to_string())
+    };
+    for (json, place) in [
+        (
+            r#"{"$serde_json::private::RawValue":"[]"}"#,
+            "at the top level (byte 1)",
+        ),
+        (
+            r#"[{"a":1,"b":{"\u0024serde_json::private::RawVal\u0075e":1}}]"#,
+            "at `/0/b` (byte 13)",
+        ),
+    ] {
+        let expected = format!(
+            "key `$serde_json::private::RawValue` that some programs read as something else; give it another name \
+             {place}"
+        );
+        assert_eq!(refused(json), Some(expected), "{json}");
+    }
+    assert!(refused(r#"{"z":1,"$serde_json::private::Number":"1"}"#).is_some());
+    for json in [
+        r#"["$serde_json::private::RawValue"]"#,
+        r#"{"a":"\"$serde_json::private::RawValue\":"}"#,
+        r#"{"\"$serde_json::private::RawValue":1}"#,
+        r#"{"$serde_json":1,"$serde_json::private:":2,"$serde_j":3,"$schema":4}"#,
+    ] {
+        assert_eq!(refused(json), None, "{json}");
+    }
+}
+
+#[test]
 fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
     let refused_at = |json: &str| {
         let json = json.replace('#', "9007199254740993");
-        let canonical = canonicalize_with(json.as_bytes(), LIMITS, Integers::ExactButForBounds);
+        let canonical = canonicalize_sent(json.as_bytes(), LIMITS, Integers::ExactButForBounds);
         canonical.err().map(|error| {
             assert_eq!(error.kind, ErrorKind::InexactInteger, "{json}");
             error.pointer
@@ -274,7 +308,11 @@ fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
 
 /// The canonical form where so many bytes are put in order before the end, and how many more there might have been.
 fn ordered(json: &str, ordered_max: usize) -> (String, usize) {
-    let mut scanner = Scanner::new(json, LIMITS, Integers::Rounded);
+    let rules = Rules {
+        integers: Integers::Rounded,
+        refuses_reserved_keys: false,
+    };
+    let mut scanner = Scanner::new(json, LIMITS, rules);
     scanner.ordered_left = ordered_max;
     assert!(scanner.document().is_ok(), "{json}");
     let out = scanner.deferred.put_in_order(scanner.out);

@@ -1,7 +1,7 @@
 //! The files of a suite, `tools.json` and `tests.json`: read strictly, so that a misspelt member is not a test that passes.
 
 use super::compare::Expectation;
-use canon::{Digest, Limits};
+use canon::{Digest, Integers, Limits};
 use imbl::OrdMap;
 use model::usage::{BudgetUsage, CallsUsage};
 use model::{
@@ -458,6 +458,7 @@ impl Test {
 }
 
 fn read<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    let canonical = canon::canonicalize(text.as_bytes(), LIMITS).map_err(|error| error.to_string())?;
+    let canonical = canon::canonicalize_sent(text.as_bytes(), LIMITS, Integers::Rounded);
+    let canonical = canonical.map_err(|error| error.to_string())?;
     canon::read(canonical.as_str()).map_err(|error| error.to_string())
 }

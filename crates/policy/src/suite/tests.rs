@@ -262,6 +262,13 @@ fn files_are_read_strictly() {
         told(&tools(), &bare),
         "the tests cannot be read: the test `pay 1` does not say the `context.source_trust`, and neither do the defaults"
     );
+    let mut unsent = fine();
+    unsent["ask"]["tool_call"]["parameters"] = json!({"$serde_json::private::RawValue": r#"{"amount":1}"#});
+    let unsent = told(&tools(), &tests(&[unsent]));
+    assert!(
+        unsent.contains("key `$serde_json::private::RawValue`"),
+        "{unsent}"
+    );
     let mut twice = tools();
     twice["tools"] = json!([twice["tools"][0], twice["tools"][0]]);
     assert_eq!(

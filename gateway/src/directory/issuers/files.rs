@@ -331,9 +331,10 @@ fn found(folder: &Path, registered: Registered) -> Result<Vec<Found>, String> {
     Ok(all)
 }
 
-/// The keys in a file, read as those in the body of a request are: no member stands twice.
+/// The keys in a file, read as those in the body of a request are: no member stands twice, and no key is one that `serde_json`
+/// keeps for itself.
 fn parse(bytes: &[u8]) -> Result<Value, String> {
-    let text = canon::canonicalize_with(bytes, FILE_LIMITS, Integers::Exact);
+    let text = canon::canonicalize_sent(bytes, FILE_LIMITS, Integers::Exact);
     let text = text.map_err(|error| error.to_string())?;
     canon::value(text.as_str()).map_err(|error| error.to_string())
 }
