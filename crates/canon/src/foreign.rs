@@ -260,6 +260,15 @@ mod tests {
         assert!(value(&too_deep).is_err());
     }
 
+    /// Without its feature `float_roundtrip`, `serde_json` takes a neighbour for some.
+    #[test]
+    fn a_number_is_the_double_nearest_to_it() {
+        for text in ["449.49106478873813", "0.1", "1e-7", "5e-324"] {
+            let number = value(text).unwrap().as_f64();
+            assert_eq!(number, text.parse::<f64>().ok(), "{text}");
+        }
+    }
+
     #[test]
     fn what_stands_in_a_shape_is_read_alike_and_may_be_left_out_with_default() {
         #[derive(Debug, PartialEq, Deserialize)]

@@ -263,6 +263,7 @@ mod tests {
             json!(0.1),
             json!(1e300),
             json!(-0.5),
+            json!(449.491_064_788_738_13),
         ];
         let lengths = [0, 15, 16, 31, 32, 255, 256, 65_535, 65_536];
         let strings = lengths.map(|len| json!("x".repeat(len)));
