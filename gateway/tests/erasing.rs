@@ -861,6 +861,41 @@ async fn a_body_that_was_only_taken_away_is_noticed() {
     }
 }
 
+/// Who could do what has to be there, whatever else is.
+#[tokio::test]
+async fn a_body_of_a_kind_that_is_never_erased_is_noticed_whatever_tells_of_its_erasure() {
+    const TOOL_PUT: u64 = 3;
+    let scene = Scene::new().await;
+    let tenant = scene.tenancy.id;
+    let erasure = json!({"seqs": [[TOOL_PUT, TOOL_PUT]]});
+    let by = scene.world.append(tenant, "bodies_erased", &erasure).await;
+    assert_eq!(scene.verify().await["verified"], true);
+    let digest = scene.digest(TOOL_PUT).await;
+    let exported = scene.get("/v1/ledger/export").await.text();
+    let mut hand = Hand::on(&scene.world.home, tenant).await;
+    hand.disarm().await;
+    hand.lay_open(&*scene.world.store, tenant).await;
+    hand.run(&format!(
+        "UPDATE audit_events SET body = '', erased_by = {by}, erased_body = {digest} WHERE entry = #{TOOL_PUT} AND ITS"
+    ))
+    .await;
+    let what = "the body is gone, and an entry of the kind `tool_put` is never erased";
+    let report = scene.verify().await;
+    assert_eq!(report["verified"], false, "{report}");
+    assert_eq!(report["first_fault"]["seq"], TOOL_PUT, "{report}");
+    assert_eq!(report["first_fault"]["what"], what, "{report}");
+    assert_eq!(report["checked"], TOOL_PUT - 1, "{report}");
+
+    // Nor does whoever has the file alone take it for erased.
+    let line = exported
+        .lines()
+        .find(|line| line.contains(r#""kind":"tool_put""#));
+    let (header, _) = line.unwrap().split_once(r#","body":{"#).unwrap();
+    let gone = exported.replace(line.unwrap(), &format!(r#"{header},"body":null}}"#));
+    let failure = cli::verify::verify(&mut gone.as_bytes()).unwrap_err();
+    assert_eq!(failure.to_string(), format!("entry {TOOL_PUT}: {what}"));
+}
+
 /// It would be skipped as erased before, and its body would stay.
 #[tokio::test]
 async fn a_body_that_is_only_half_marked_as_erased_is_not_said_to_be_gone() {

@@ -261,6 +261,41 @@ async fn a_ledger_that_is_gone_as_a_whole_is_a_fault_of_the_one_that_tells_of_it
     assert_eq!(found["verified"], true, "{found}");
 }
 
+/// Everything fits, so witnesses would cosign the entry that says so.
+#[tokio::test]
+async fn a_ledger_that_is_gone_is_missed_though_an_entry_says_that_what_told_of_it_was_erased() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let entries = world.store.entries(TenantId::SYSTEM, 1, 100).await.unwrap();
+    let told = entries.iter().find(|entry| entry.kind == "tenant_created");
+    let (seq, digest) = told
+        .map(|entry| (entry.seq, Digest::of(entry.body.as_bytes())))
+        .unwrap();
+    let erasure = json!({"seqs": [[seq, seq]]});
+    let by = world.append(TenantId::SYSTEM, "bodies_erased", &erasure).await;
+    let mut hand = Hand::on(&world.home, TenantId::SYSTEM).await;
+    hand.disarm().await;
+    hand.lay_open(&*world.store, TenantId::SYSTEM).await;
+    let digest = hand.bytes(digest.as_bytes());
+    hand.run(&format!(
+        "UPDATE audit_events SET body = '', erased_by = {by}, erased_body = {digest} WHERE entry = #{seq} AND ITS"
+    ))
+    .await;
+    hand.run("DELETE FROM tenants WHERE NOT (MINE)").await;
+    let world = world.again().await;
+    let scene = Scene { world, tenancy, hand };
+    scene.until("countersign_ledger_faults 1").await;
+    scene.world.get("/readyz", "").await.problem(503, "ledger_fault");
+    let what = "the body is gone, and an entry of the kind `tenant_created` is never erased";
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains(&format!("entry {seq}: {what}")), "{why}");
+    let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
+    assert_eq!(found["verified"], false, "{found}");
+    assert_eq!(found["first_fault"]["seq"], seq, "{found}");
+    assert_eq!(found["first_fault"]["what"], what, "{found}");
+}
+
 /// It would be missed only until somebody is answered.
 #[tokio::test]
 async fn a_ledger_that_was_begun_anew_is_not_the_one_that_was_told_of() {

@@ -179,4 +179,11 @@ mod tests {
         let words: std::collections::BTreeSet<_> = EntryKind::ALL.iter().map(|kind| kind.as_str()).collect();
         assert_eq!(words.len(), EntryKind::ALL.len());
     }
+
+    #[test]
+    fn what_can_be_erased_is_of_a_kind_that_is_known() {
+        for word in ledger::ERASABLE_KINDS {
+            assert!(EntryKind::from_word(word).is_some(), "{word}");
+        }
+    }
 }

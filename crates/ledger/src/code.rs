@@ -122,6 +122,7 @@ impl Fault {
             Self::Hash { .. } => "wrong_hash",
             Self::Body { .. } => "wrong_body",
             Self::BodyNotCanonical => "body_not_canonical",
+            Self::NeverErased { .. } => "untold",
             Self::Time { .. } => "wrong_time",
             Self::Subtrees => "wrong_subtrees",
             Self::Root { .. } => "wrong_root",

@@ -7,7 +7,7 @@
 //! - `{"end":{…}}`, last: a checkpoint, and the proof that it continues the entries.
 //!
 //! The start is what the file says; that it is right follows from the end, because the tree of the checkpoint has it in
-//! it. Bodies that were erased are held against the entries that tell of erasures.
+//! it. Bodies that were erased are held against the entries that tell of erasures, and those of most kinds never are.
 
 mod untold;
 
@@ -17,6 +17,7 @@ use serde::Deserialize;
 use crate::checkpoint::Checkpoint;
 use crate::encoding;
 use crate::entry::write_decimal;
+use crate::erasure::is_erasable;
 use crate::line::Line;
 use crate::merkle::{Frontier, PROOF_LEN_MAX};
 use crate::note::Note;
@@ -204,6 +205,12 @@ impl<'t> ExportVerifier<'t> {
             Ok(line) => line,
             Err(malformed) => return self.verifier.fail(malformed.into()),
         };
+        let kind = line.entry().header.kind;
+        if line.is_erased() && !is_erasable(kind) {
+            // Whatever an entry behind it says, also in another file: so nothing of what comes is waited for.
+            let kind = kind.to_owned();
+            return self.verifier.refuse_read(&line, Fault::NeverErased { kind });
+        }
         if self.verifier.push_read(&line).is_ok() {
             self.note(&line);
         }

@@ -78,6 +78,12 @@ pub enum Fault {
     /// The body could be read in more than one way, or is not JSON at all.
     #[error("body is not canonical JSON")]
     BodyNotCanonical,
+    /// The body is gone, and no erasure takes it away, whatever another entry says.
+    #[error("the body is gone, and an entry of the kind `{kind}` is never erased")]
+    NeverErased {
+        /// Of which kind the entry is.
+        kind: String,
+    },
     /// The time is not one, or time runs backwards.
     #[error("time is `{found}`, which does not follow the time of the entry before")]
     Time {

@@ -12,6 +12,7 @@
 //! - [`Entry`]: a stored entry, written as and read from one line of an export
 //! - [`Verifier`]: whether entries form a chain, one at a time in constant memory; [`export`]: the same for a file that
 //!   brings its answers and its checkpoint
+//! - [`ERASABLE_KINDS`]: which bodies can be erased
 //! - [`SigningKey`], [`VerifierKey`], [`Note`], [`Checkpoint`]: what is signed, as C2SP has it; [`TrustPolicy`]: who is
 //!   believed
 //! - [`receipt`]: answers that verify the moment they arrive, for one signature a commit
@@ -21,6 +22,7 @@ mod checkpoint;
 mod code;
 mod encoding;
 mod entry;
+mod erasure;
 pub mod export;
 mod fault;
 mod header;
@@ -41,6 +43,7 @@ pub mod witness;
 
 pub use crate::checkpoint::{Checkpoint, MalformedCheckpoint};
 pub use crate::entry::{EntryHeader, Head, link};
+pub use crate::erasure::{ERASABLE_KINDS, is_erasable};
 pub use crate::fault::{Broken, Fault, LastGood, Unverified};
 pub use crate::key::{
     KEY_NAME_BYTES_MAX, KeyId, MalformedKey, SECRET_PREFIX, SignatureKind, SigningKey, VerifierKey,

@@ -82,6 +82,11 @@ impl<'l> Line<'l> {
         self.is_left_out
     }
 
+    /// Whether the body was erased, and not only left out.
+    pub(crate) const fn is_erased(&self) -> bool {
+        self.body.is_none() && !self.is_left_out
+    }
+
     /// The exact bytes of the header.
     pub(crate) fn header_bytes(&self) -> &'l [u8] {
         self.header.bytes()

@@ -166,6 +166,14 @@ impl Verifier {
         self.advance(&line.entry(), Digest::of(header), leaf_hash(header), None)
     }
 
+    /// Refuses a line that was read, unless something else is wrong with it, which is worth more.
+    pub(crate) fn refuse_read(&mut self, line: &Line<'_>, what: Fault) -> Result<(), &Broken> {
+        let entry = line.entry();
+        let checked = self.check(&entry, Digest::of(line.header_bytes()));
+        let broken = self.broken(entry.header.seq, checked.err().unwrap_or(what));
+        self.outcome(Err(broken))
+    }
+
     /// What was given at the place that is due is wrong.
     pub(crate) fn fail(&mut self, what: Fault) -> Result<(), &Broken> {
         let broken = self.broken(self.head.seq.saturating_add(1), what);

@@ -4,7 +4,7 @@
 //! Of the other ledgers only the first entry is looked at here: where one was taken away and somebody was answered
 //! since, there is one again, which begins with that answer.
 
-use super::audit::Fault;
+use super::audit::{Audited, Fault};
 use engine::EntryKind;
 use model::TenantId;
 use serde::Deserialize;
@@ -16,8 +16,8 @@ struct TenantBody {
     id: TenantId,
 }
 
-/// The first of these entries that tells of a ledger that is not there. The first entry of that one came with the same
-/// commit, and so whoever has read the one finds the other.
+/// The first of these entries that tells of a ledger that is not there, or does not say of which. The first entry of that
+/// ledger came with the same commit, and so whoever has read the one finds the other.
 pub(super) async fn gone(
     store: &dyn Store,
     tenant: TenantId,
@@ -27,8 +27,10 @@ pub(super) async fn gone(
         return Ok(None);
     }
     for Recorded { entry, .. } in chunk {
-        let Some(announced) = announced_by(entry) else {
-            continue;
+        let announced = match announced_by(entry) {
+            Ok(Some(announced)) => announced,
+            Ok(None) => continue,
+            Err(fault) => return Ok(Some(fault)),
         };
         if let Some(instead) = instead_of(store, announced).await? {
             let what = format!("it tells of the ledger of {announced}, and there is {instead}");
@@ -63,11 +65,17 @@ async fn instead_of(store: &dyn Store, announced: TenantId) -> Result<Option<&'s
         .map(|_| "another one that begins otherwise"))
 }
 
-/// Of which tenant an entry tells that it is new.
-fn announced_by(entry: &StoredEntry) -> Option<TenantId> {
+/// Of which tenant an entry tells that it is new, if it tells of one. Where nobody knows which one, nothing would miss
+/// its ledger.
+fn announced_by(entry: &StoredEntry) -> Audited<Option<TenantId>> {
     if entry.kind != EntryKind::TenantCreated.as_str() {
-        return None;
+        return Ok(None);
     }
-    let body: TenantBody = serde_json::from_str(&entry.body).ok()?;
-    Some(body.id)
+    match serde_json::from_str::<TenantBody>(&entry.body) {
+        Ok(body) => Ok(Some(body.id)),
+        Err(_) => Err(Fault::at(
+            entry.seq,
+            "it tells of a new tenant, and does not say of which",
+        )),
+    }
 }

@@ -1,8 +1,10 @@
-//! Whether somebody has told of every erasure. A body that is gone without an entry that says so was taken away.
+//! Whether somebody has told of every erasure. A body that is gone without an entry that says so was taken away, and so
+//! was one of a kind that is never erased, whatever an entry says.
 
 use super::audit::Fault;
 use super::line::Readable;
 use engine::EntryKind;
+use ledger::is_erasable;
 use model::TenantId;
 use serde::Deserialize;
 use std::collections::VecDeque;
@@ -26,7 +28,7 @@ pub(super) struct Erasures {
 }
 
 impl Erasures {
-    /// The first of these entries whose body is gone and nobody has told of it.
+    /// The first of these entries whose body is gone and nobody has told of it, or could have.
     pub(super) async fn untold(
         &mut self,
         store: &dyn Store,
@@ -37,6 +39,11 @@ impl Erasures {
             let Some(Erased { by, .. }) = entry.erased else {
                 continue;
             };
+            if !is_erasable(&entry.kind) {
+                let kind = entry.kind.clone();
+                let what = ledger::Fault::NeverErased { kind };
+                return Ok(Some(Fault::at(entry.seq, what.to_string())));
+            }
             let erasure = self.body(store, tenant, by).await?;
             let is_told = |range: &[u64; 2]| (range[0]..=range[1]).contains(&entry.seq);
             // What tells of an erasure stands behind what was erased.

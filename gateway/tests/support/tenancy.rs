@@ -4,12 +4,15 @@ use super::{Reply, World};
 use canon::Digest;
 use engine::EntryKind;
 use gateway::changes::Plan;
+use ledger::NewEntry;
 use model::{
     Agent, AgentId, AgentToken, ApiKey, Attributes, KeyId, Name, Noun, RiskTier, Role, Secret, SecretKind,
     Settings, Standing, SystemEntropy, Tenant, TenantId, TokenId, Tool, ToolAccess, Write,
 };
 use serde_json::{Value, json};
 use std::sync::Arc;
+use store::conformance::commit;
+use store::{Advance, Batch, EntryRow};
 
 /// A tool that reads and writes.
 const TOOL: &str = r#"{
@@ -144,6 +147,46 @@ impl World {
             expires_at: None,
         };
         (key, secret.reveal().to_owned())
+    }
+
+    /// Appends an entry to a ledger, as whoever can write the database can: everything in it fits, and nothing but
+    /// itself says why it is there. Returns its place.
+    pub(crate) async fn append(&self, tenant: TenantId, kind: &'static str, body: &Value) -> u64 {
+        let mut tip = self.store.tip(tenant).await.unwrap();
+        let (from, at, body) = (tip.head(), self.now(), canon::of(body).unwrap());
+        let body_digest = body.digest();
+        let entry = NewEntry {
+            tenant: &tenant.to_string(),
+            kind,
+            at: &at.to_string(),
+            body: body_digest,
+        };
+        let appended = tip.append(&entry, &mut String::new());
+        let seq = appended.head.seq;
+        let advance = Advance {
+            tenant,
+            from,
+            to: tip,
+            revision: self.gateway.tenant(tenant).unwrap().revision,
+        };
+        let row = EntryRow {
+            tenant,
+            seq,
+            kind,
+            at,
+            prev: appended.prev,
+            hash: appended.head.hash,
+            body,
+            body_digest,
+            nodes: appended.completed,
+        };
+        let batch = Batch {
+            advances: vec![advance],
+            entries: vec![row],
+            ..Batch::default()
+        };
+        commit(&*self.store, &batch).await;
+        seq
     }
 
     fn now(&self) -> model::Timestamp {

@@ -15,6 +15,8 @@ LINE_BYTES_MAX = 16 << 20
 # Whose ledger tells of the log's keys, and in entries of which kinds.
 SYSTEM_TENANT = "tnt_" + "0" * 26
 KINDS_OF_KEYS = ("log_key_added", "log_key_ended")
+# The kinds of the entries whose bodies can be erased. All others stay, whatever an entry says.
+ERASABLE_KINDS = ("decision", "outcome_reported", "run_observed", "approval_refused")
 # Entries without a body that nobody has told of yet are kept a bit each, in blocks of so many.
 BLOCK = 4096
 # At most so many blocks; what goes beyond stays untold.
@@ -229,7 +231,7 @@ class ExportVerifier:
             self._refuse("wrong_hash", "the header hashes to something else", header.seq)
         if not is_time(header.at) or (self._at is not None and header.at < self._at):
             self._refuse("wrong_time", header.at, header.seq)
-        self._check_body(header, body)
+        self._check_body(header, body, is_left_out)
         self._accept(header, recorded, body)
         if self.on_entry:
             self.on_entry(header, body, is_left_out)
@@ -245,8 +247,11 @@ class ExportVerifier:
         elif header.kind in KINDS_OF_KEYS and header.tenant == SYSTEM_TENANT and self._published:
             self._history.read(body)
 
-    def _check_body(self, header, body):
+    def _check_body(self, header, body, is_left_out):
         if body is None:
+            if not is_left_out and header.kind not in ERASABLE_KINDS:
+                detail = f"the body is gone, and an entry of the kind {header.kind} is never erased"
+                self._refuse("untold", detail, header.seq)
             return
         if digest_text(sha256(body.encode())) != header.body:
             self._refuse("wrong_body", "the body hashes to something else", header.seq)

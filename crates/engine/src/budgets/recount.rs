@@ -14,6 +14,7 @@ mod terms;
 
 use crate::entry_kind::EntryKind;
 use holds::{Holds, Unlike};
+use ledger::is_erasable;
 use model::{AgentId, Amount, Budget, BudgetId, Reservation, ReservationId, Timestamp};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -56,7 +57,8 @@ struct Counted {
 /// What does not add up.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Mismatch {
-    /// The body of an entry about budgets cannot be read, and was not erased.
+    /// The body of an entry about budgets cannot be read, and was not erased; or it is gone, and is of a kind that is
+    /// never erased.
     #[error("entry {0} is about budgets and cannot be read, so balances cannot be counted")]
     Unreadable(u64),
     /// An entry tells another balance than those before it come to.
@@ -209,7 +211,7 @@ impl Recount {
         }
     }
 
-    /// Counts one entry; its body is none if it was erased. Those of a tenant come in order.
+    /// Counts one entry; its body is none if it is gone. Those of a tenant come in order.
     pub fn entry(&mut self, seq: u64, kind: &str, body: Option<&str>) {
         let Some(kind) = EntryKind::from_word(kind) else {
             return;
@@ -218,6 +220,11 @@ impl Recount {
             return;
         }
         let Some(body) = body else {
+            // INVARIANT: only what agents asked and what came of it is erased. Another body that is gone was taken away,
+            // and the count would go on from whatever the next entry tells.
+            if !is_erasable(kind.as_str()) {
+                self.unreadable.get_or_insert(seq);
+            }
             self.lose_count();
             return;
         };

@@ -157,6 +157,19 @@ fn an_entry_that_cannot_be_read_is_named_and_the_count_goes_on() {
     assert_eq!(odd(&recount), expected);
 }
 
+/// The count would go on from whatever the next entry tells.
+#[test]
+fn a_body_that_is_gone_and_never_erased_is_named_as_one_that_cannot_be_read() {
+    let one = BudgetId::from_bytes([1; 16]);
+    for kind in ["budget_debited", "reservation_committed", "usage_recorded"] {
+        let mut recount = Recount::default();
+        usage(&mut recount, 1, 3, &[(one, 3)]);
+        recount.entry(2, kind, None);
+        usage(&mut recount, 3, 1, &[(one, 9)]);
+        assert_eq!(odd(&recount), [Mismatch::Unreadable(2)], "{kind}");
+    }
+}
+
 /// Of a hundred, eighty were held and fifty used when the period ended.
 #[test]
 fn what_a_new_period_begins_with_is_counted_by_the_rule_of_its_entry() {

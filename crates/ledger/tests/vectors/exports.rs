@@ -810,6 +810,20 @@ fn untold(log: &Log) -> Vec<Case> {
             8,
             &erased(&told(r#"{"seqs":[[4,4]]}"#), 8),
         ),
+        Case::broken(
+            "an erasure of what is never erased",
+            "untold",
+            1,
+            &erased(&told(r#"{"seqs":[[1,7]]}"#), 1),
+        )
+        .signed(),
+        Case::broken(
+            "a body that is gone and never erased, in a file that ends before the checkpoint does",
+            "untold",
+            6,
+            &with(erased(log, 6)[..7].to_vec(), log.end(7, 13, &new_key())),
+        )
+        .signed(),
     ]
 }
 

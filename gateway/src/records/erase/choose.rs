@@ -2,20 +2,12 @@
 
 use crate::http::{Code, Refusal};
 use engine::EntryKind;
+use ledger::{ERASABLE_KINDS, is_erasable};
 use model::{AgentId, DecisionId, Name, TenantId};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::borrow::Cow;
 use store::{Store, StoreError, StoredEntry};
-
-/// What agents asked, and what came of it. Each of these bodies has a salt, so that what it told cannot be guessed from
-/// its digest.
-const KINDS: [EntryKind; 4] = [
-    EntryKind::Decision,
-    EntryKind::OutcomeReported,
-    EntryKind::RunObserved,
-    EntryKind::ApprovalRefused,
-];
 
 /// By what entries are chosen.
 pub(super) enum Choice {
@@ -54,15 +46,11 @@ pub(super) fn check_kind(kind: &str) -> Result<(), Refusal> {
     if is_erasable(kind) {
         return Ok(());
     }
-    let kinds = KINDS.map(|kind| format!("`{}`", kind.as_str())).join(", ");
+    let kinds = ERASABLE_KINDS.map(|kind| format!("`{kind}`")).join(", ");
     Err(Refusal::new(
         Code::Conflict,
         format!("an entry of the kind `{kind}` is not erased; those of these kinds are: {kinds}"),
     ))
-}
-
-fn is_erasable(kind: &str) -> bool {
-    KINDS.iter().any(|erasable| erasable.as_str() == kind)
 }
 
 impl Choice {
