@@ -353,6 +353,89 @@ async fn a_key_of_the_log_that_stands_twice_is_a_fault_of_the_ledger_that_tells_
     assert!(why.contains("entry 9: "), "{why}");
 }
 
+/// Somebody who has stolen it would have it sign again.
+#[tokio::test]
+async fn a_key_that_an_entry_brings_back_after_its_end_is_a_fault_of_the_ledger_that_tells_of_keys() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    world.gateway.publish_keys(&Keyring::of(old_key())).await.unwrap();
+    world.gateway.publish_keys(&rotated()).await.unwrap();
+    let end = ends(&world).remove(0);
+    // It is published as the last entry has it.
+    let hand = name_late_end(&world, &format!("\"{end}\"")).await;
+    let world = world.again().await;
+    assert_eq!(ends(&world), [LATE]);
+    let scene = Scene { world, tenancy, hand };
+    scene.until("countersign_ledger_faults 1").await;
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains("than an earlier one"), "{why}");
+    let found = scene.of_system("POST", "/v1/ledger/verify").await.expect(200);
+    assert_eq!(found["verified"], false, "{found}");
+}
+
+/// Somebody who has stolen it writes that down while it still signs, and then everything fits.
+#[tokio::test]
+async fn a_key_for_which_somebody_has_named_a_late_end_ends_when_it_is_replaced_and_the_ledger_has_a_fault() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    world.gateway.publish_keys(&Keyring::of(old_key())).await.unwrap();
+    let hand = name_late_end(&world, "null").await;
+    let world = world.again().await;
+    assert_eq!(ends(&world), [LATE]);
+    world.gateway.publish_keys(&rotated()).await.unwrap();
+    let end = world.gateway.clock.now().plus_millis(60_000).to_string();
+    assert_eq!(ends(&world), [&*end]);
+    let scene = Scene { world, tenancy, hand };
+    scene.until("countersign_ledger_faults 1").await;
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains("than an earlier one"), "{why}");
+    // Nor does another start of the gateway end it again.
+    scene.world.gateway.publish_keys(&rotated()).await.unwrap();
+    let entries = scene.world.store.entries(TenantId::SYSTEM, 1, 100).await.unwrap();
+    let ended = entries.iter().filter(|entry| entry.kind == "log_key_ended");
+    assert_eq!(ended.count(), 2);
+}
+
+/// An end that a key has only from somebody who has stolen it.
+const LATE: &str = "2126-01-31T09:30:00.000Z";
+
+fn old_key() -> SigningKey {
+    SigningKey::from_seed("log.example", SignatureKind::Note, &[2; 32]).unwrap()
+}
+
+/// What a gateway has that starts with a file of two keys.
+fn rotated() -> Keyring {
+    Keyring {
+        signing: support::signing_key(),
+        replaced: vec![old_key()],
+    }
+}
+
+/// The ends of the keys that are published.
+fn ends(world: &World) -> Vec<String> {
+    let keys = world.gateway.log_keys().unwrap();
+    let ends = keys.keys().iter().filter_map(|key| key.not_after);
+    ends.map(|end| end.to_string()).collect()
+}
+
+/// Writes down that the old key ends late, as whoever can write the database can: in an entry, and in place of the end
+/// that the directory has, this piece of JSON. Gateways read that when they start.
+async fn name_late_end(world: &World, end: &str) -> Hand {
+    let told = json!({"vkey": old_key().verifier().to_string(), "not_after": LATE});
+    world.append(TenantId::SYSTEM, "log_key_ended", &told).await;
+    let mut hand = Hand::on(&world.home, TenantId::SYSTEM).await;
+    hand.disarm().await;
+    hand.run(&format!(
+        r#"UPDATE directory
+           SET value = replace(value, '"not_after":{end}', '"not_after":"{LATE}"')
+           WHERE kind = 'log_key'"#
+    ))
+    .await;
+    hand
+}
+
 /// It begins where the last one has ended, and what an auditor has found it begins with.
 #[tokio::test]
 async fn time_that_runs_backwards_at_the_first_entry_of_a_look_is_found_and_not_acquitted() {

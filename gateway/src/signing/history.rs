@@ -1,5 +1,7 @@
 //! What the ledger of the system tenant says of the log's keys: it has to be what is published. Keys are nouns of a
-//! directory, and whoever can write the database can put one there; the entry that tells of it they cannot.
+//! directory, and whoever can write the database can put one there. They can append an entry that tells of it, too, but
+//! not take it away any more once a witness has cosigned it: so whoever takes the keys anew looks at what was added. No
+//! entry brings a key back that has ended.
 
 use crate::gateway::Gateway;
 use engine::EntryKind;
@@ -23,6 +25,8 @@ pub struct KeyHistory {
 struct Times {
     not_before: Option<String>,
     not_after: Option<String>,
+    /// Whether a later entry names another time than the one that named it first.
+    is_contradicted: bool,
 }
 
 /// What an entry says of a key.
@@ -31,6 +35,25 @@ struct KeyBody {
     vkey: String,
     not_before: Option<String>,
     not_after: Option<String>,
+}
+
+impl Times {
+    /// Takes in what an entry names of them. What was named first stays: no gateway names the beginning or the end of a
+    /// key twice, unless somebody else has named an end before, and with another end a key that was stolen would sign
+    /// again.
+    fn name(&mut self, not_before: Option<String>, not_after: Option<String>) {
+        for (first, named) in [
+            (&mut self.not_before, not_before),
+            (&mut self.not_after, not_after),
+        ] {
+            let Some(named) = named else { continue };
+            if let Some(first) = first {
+                self.is_contradicted |= *first != named;
+            } else {
+                *first = Some(named);
+            }
+        }
+    }
 }
 
 impl KeyHistory {
@@ -42,8 +65,7 @@ impl KeyHistory {
         let body = is_about_keys.then(|| serde_json::from_str::<KeyBody>(body));
         if let Some(Ok(body)) = body {
             let times = self.keys.entry(body.vkey).or_default();
-            times.not_before = body.not_before.or(times.not_before.take());
-            times.not_after = body.not_after.or(times.not_after.take());
+            times.name(body.not_before, body.not_after);
         }
     }
 
@@ -67,9 +89,14 @@ impl KeyHistory {
         }
     }
 
-    /// The first difference between what the entries say and what is published. What is younger than the last entry,
-    /// which is of the time `until`, the entries cannot tell.
+    /// The first difference among the entries, or between what they say and what is published. What is younger than the
+    /// last entry, which is of the time `until`, the entries cannot tell.
     pub fn differs_from(&self, published: &[PublishedKey], until: Option<&str>) -> Option<String> {
+        if let Some((vkey, _)) = self.keys.iter().find(|(_, times)| times.is_contradicted) {
+            return Some(format!(
+                "an entry tells another time of the key `{vkey}` than an earlier one"
+            ));
+        }
         let is_untold = |at: Option<&Moment>| at.zip(until).is_some_and(|(at, until)| at.as_str() > until);
         for key in published {
             let (label, vkey) = (key.vkey.label(), key.vkey.to_string());
@@ -163,6 +190,34 @@ mod tests {
         ] {
             let found = told.differs_from(&published, Some(LATE)).unwrap();
             assert!(found.contains(what), "{found}");
+        }
+    }
+
+    #[test]
+    fn what_an_entry_names_first_stays_and_another_time_is_a_difference() {
+        let first = key(1, None, None).vkey.to_string();
+        let added = ("log_key_added", json!({"vkey": first, "not_before": EARLY}));
+        let ended = ("log_key_ended", json!({"vkey": first, "not_after": EARLY}));
+        let published = [key(1, Some(EARLY), Some(EARLY))];
+        let same = history(&[added.clone(), ended.clone(), added.clone(), ended.clone()]);
+        assert_eq!(same.differs_from(&published, None), None);
+        for later in [
+            ("log_key_ended", json!({"vkey": first, "not_after": LATE})),
+            (
+                "log_key_added",
+                json!({"vkey": first, "not_before": EARLY, "not_after": LATE}),
+            ),
+            ("log_key_added", json!({"vkey": first, "not_before": LATE})),
+        ] {
+            let mut told = vec![added.clone(), ended.clone(), later];
+            for not_after in [EARLY, LATE] {
+                let published = [key(1, Some(EARLY), Some(not_after))];
+                let found = history(&told).differs_from(&published, Some(LATE)).unwrap();
+                assert!(found.contains("than an earlier one"), "{found}");
+            }
+            // Nor does saying the first one again put it right.
+            told.push(ended.clone());
+            assert!(history(&told).differs_from(&published, None).is_some());
         }
     }
 

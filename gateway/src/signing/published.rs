@@ -135,18 +135,18 @@ impl Gateway {
         self.change_by(By::Start, Force::No, TenantId::SYSTEM, announce)
             .await?;
         for replaced in &keys.replaced {
-            let ended = replaced.verifier().label();
+            let (system, ended) = (self.tenant(TenantId::SYSTEM)?, replaced.verifier().label());
             // A line may stand twice in a file, and no key replaces itself.
-            if ended == label || unended(&self.tenant(TenantId::SYSTEM)?.directory, &ended).is_none() {
-                continue;
-            }
+            let published = system.directory.log_keys.get(&ended);
+            let unended = published.filter(|key| ended != label && ending(key, self.clock.now()).is_some());
+            let Some(known) = unended else { continue };
             // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of
             // this one. What others sign until they hear of it has `GRACE_MS` from each attempt on: the turn of the
             // change may be long ago by then.
             let newest = self.newest_entry().await?;
             let end = |directory: &Directory, _: Timestamp| {
                 let newest = self.clock.now().max(newest);
-                end(directory, &ended, &label, newest)
+                end(directory, known, &label, newest)
             };
             self.change_by(By::Start, Force::No, TenantId::SYSTEM, end)
                 .await?;
@@ -249,17 +249,28 @@ fn unended<'d>(directory: &'d Directory, label: &str) -> Option<&'d LogKey> {
     known.not_after.is_none().then_some(known)
 }
 
-/// Ends a key. `newest` is now, or when the newest entry was recorded, if that is later.
+/// A key as it is when it has been replaced, unless it ends by then anyway. An end that is later is not of a gateway:
+/// somebody who has stolen the key has named it before the key was replaced.
+fn ending(key: &LogKey, newest: Timestamp) -> Option<LogKey> {
+    let ended = key.end(newest.plus_millis(GRACE_MS));
+    (ended != *key).then_some(ended)
+}
+
+/// Ends a key. `newest` is now, or when the newest entry was recorded, if that is later; `known` is the key as it was
+/// before that was read. If it is another one now, another gateway has just ended it, perhaps later than `newest` tells,
+/// and a second end would be a fault.
 ///
 /// # Errors
 /// The one that is to replace it has ended itself.
 fn end(
     directory: &Directory,
-    label: &str,
+    known: &LogKey,
     replaced_by: &str,
     newest: Timestamp,
 ) -> Result<Plan<()>, Refusal> {
-    let Some(key) = unended(directory, label) else {
+    let label = &*known.label;
+    let same = directory.log_keys.get(label).filter(|key| ***key == *known);
+    let Some(ended) = same.and_then(|key| ending(key, newest)) else {
         return Ok(Plan::nothing(()));
     };
     // INVARIANT: a key that has ended ends nobody. Two gateways that start at once with the same keys in another order
@@ -267,7 +278,6 @@ fn end(
     if unended(directory, replaced_by).is_none() {
         return Err(replaced(replaced_by, label));
     }
-    let ended = key.end(newest.plus_millis(GRACE_MS));
     Ok(Plan {
         kind: EntryKind::LogKeyEnded,
         facts: json!({"vkey": ended.vkey, "not_after": ended.not_after, "replaced_by": replaced_by}),
@@ -282,19 +292,20 @@ mod tests {
     use model::{LimitTerms, Name, Settings, Standing, Tenant};
 
     const BEGINNING: Timestamp = Timestamp::from_millis(1_000);
+    /// When a key ends that is replaced at the beginning.
+    const END: Timestamp = BEGINNING.plus_millis(GRACE_MS);
 
-    fn key(label: &str, not_after: Option<Timestamp>) -> Noun {
-        Noun::LogKey(Arc::new(LogKey {
+    fn key(label: &str, not_after: Option<Timestamp>) -> LogKey {
+        LogKey {
             label: label.to_owned(),
             vkey: String::new(),
             not_before: BEGINNING,
             not_after,
-        }))
+        }
     }
 
-    /// As it is where two gateways have started at once, with the same keys in another order.
-    #[test]
-    fn of_two_keys_that_would_end_each_other_one_goes_on() {
+    /// The directory that has these.
+    fn directory(keys: impl IntoIterator<Item = LogKey>) -> Directory {
         let tenant = Tenant {
             id: TenantId::SYSTEM,
             name: Name::new("system").unwrap(),
@@ -305,20 +316,49 @@ mod tests {
             deleted_at: None,
         };
         let mut directory = Directory::new(Arc::new(tenant));
-        directory.apply(&Write::Put(key("log+1", None)));
-        directory.apply(&Write::Put(key("log+2", None)));
-        let Ok(plan) = end(&directory, "log+1", "log+2", BEGINNING) else {
+        for key in keys {
+            directory.apply(&Write::Put(Noun::LogKey(Arc::new(key))));
+        }
+        directory
+    }
+
+    /// As it is where two gateways have started at once, with the same keys in another order.
+    #[test]
+    fn of_two_keys_that_would_end_each_other_one_goes_on() {
+        let (first, second) = (key("log+1", None), key("log+2", None));
+        let mut directory = directory([first.clone(), second.clone()]);
+        let Ok(plan) = end(&directory, &first, "log+2", BEGINNING) else {
             panic!("a key that goes on ends another one");
         };
         for write in &plan.writes {
             directory.apply(write);
         }
-        let Err(refusal) = end(&directory, "log+2", "log+1", BEGINNING) else {
+        let Err(refusal) = end(&directory, &second, "log+1", BEGINNING) else {
             panic!("a key that has ended ends another one");
         };
         assert!(
             refusal.detail().contains("`log+2` of the same file has not"),
             "{refusal:?}"
         );
+    }
+
+    /// Where another gateway has ended it, by a clock that is ahead, its end stays: another one would be a fault.
+    #[test]
+    fn a_key_that_is_replaced_ends_once_and_by_then_whatever_end_was_named_before() {
+        let ended = |key: &LogKey, known: &LogKey| {
+            let directory = directory([key.clone(), self::key("log+2", None)]);
+            let plan = end(&directory, known, "log+2", BEGINNING).unwrap();
+            let Write::Put(Noun::LogKey(key)) = plan.writes.first()? else {
+                panic!("it writes no key");
+            };
+            key.not_after
+        };
+        let unended = key("log+1", None);
+        assert_eq!(ended(&unended, &unended), Some(END));
+        let by_then = key("log+1", Some(END));
+        assert_eq!(ended(&by_then, &by_then), None);
+        let late = key("log+1", Some(END.plus_millis(1)));
+        assert_eq!(ended(&late, &late), Some(END));
+        assert_eq!(ended(&late, &unended), None);
     }
 }

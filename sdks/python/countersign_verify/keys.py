@@ -141,15 +141,19 @@ class KeyHistory:
 
     def __init__(self):
         self._times = {}
+        # The first key of which a later entry names another time than the one that named it first.
+        self._contradicted = None
 
     def read(self, body):
-        """Reads the body of an entry about a key. One that says something else tells of nothing."""
+        """Reads the body of an entry about a key. One that says something else tells of nothing. What was named first stays."""
         told = canonical.parse(body)
         vkey, *times = (told.get(member) for member in ("vkey", "not_before", "not_after"))
         if not isinstance(vkey, str) or not all(isinstance(time, str | None) for time in times):
             return
         known = self._times.get(vkey, (None, None))
-        self._times[vkey] = tuple(now if now is not None else before for now, before in zip(times, known))
+        if self._contradicted is None and any(None not in (now, before) and now != before for now, before in zip(times, known)):
+            self._contradicted = vkey
+        self._times[vkey] = tuple(before if before is not None else now for now, before in zip(times, known))
 
     def check(self, published, until):
         """Whether these are all keys of the log. What is younger than `until`, the time of the last entry, no entry tells."""
@@ -157,6 +161,8 @@ class KeyHistory:
         def is_untold(at):
             return at is not None and at > until
 
+        if self._contradicted is not None:
+            raise Finding("other_keys", f"an entry tells another time of {self._contradicted} than an earlier one")
         for key in published.keys:
             told = self._times.get(str(key.key))
             if told is None and is_untold(key.not_before):

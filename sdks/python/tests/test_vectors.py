@@ -556,6 +556,21 @@ class KeyHistoryTest(unittest.TestCase):
         # Without the first entry nobody knows what it told.
         self.assertIsNone(ledger.check([new], first=2))
 
+    def test_what_an_entry_names_first_stays_and_another_time_is_found(self):
+        late = "2026-08-01T00:00:00.000Z"
+        for later in [("not_after", late), ("not_before", late)]:
+            ledger = SystemLedger().tell_all()
+            ledger.tell(ledger.ADDED, {"vkey": str(ledger.new.key), "not_before": ledger.new.not_before})
+            ledger.tell(ledger.ENDED, {"vkey": str(ledger.old.key), "not_after": ledger.old.not_after})
+            self.assertIsNone(ledger.check([ledger.old, ledger.new]))
+            key = ledger.old if later[0] == "not_after" else ledger.new
+            ledger.tell(ledger.ADDED, {"vkey": str(key.key), **dict([later])})
+            longer = PublishedKey(ledger.old.key, None, late)
+            later_new = PublishedKey(ledger.new.key, late)
+            for published in ([ledger.old, ledger.new], [longer, ledger.new], [ledger.old, later_new]):
+                with self.subTest((later, published)):
+                    self.assertEqual(ledger.check(published), "other_keys")
+
     def test_what_is_younger_than_the_last_entry_is_not_held_against_it(self):
         ledger = SystemLedger()
         ledger.tell(ledger.ADDED, {"vkey": str(ledger.old.key)}, at="2026-07-01T12:00:01.000Z")
