@@ -71,7 +71,9 @@ class Untold:
     def _tell(self, first, last):
         if first > last:
             return
-        for number in [number for number in self._blocks if first // BLOCK <= number <= last // BLOCK]:
+        # A row can be longer than all that is kept, and of short ones there can be as many as blocks.
+        shorter, longer = sorted((range(first // BLOCK, last // BLOCK + 1), self._blocks), key=len)
+        for number in [number for number in shorter if number in longer]:
             start = number * BLOCK
             low, high = max(first - start, 0), min(last - start, BLOCK - 1)
             row = ((1 << (high - low + 1)) - 1) << low

@@ -37,7 +37,7 @@ from countersign_verify import (  # noqa: E402 (the package stands beside, where
 from countersign_verify.encoding import ZERO_DIGEST, Layout, digest_text, write_string  # noqa: E402
 from countersign_verify.entries import Header  # noqa: E402
 from countersign_verify.evidence import Named, OfRun  # noqa: E402
-from countersign_verify.exports import SYSTEM_TENANT  # noqa: E402
+from countersign_verify.exports import BLOCK, SYSTEM_TENANT, Untold  # noqa: E402
 from countersign_verify.keys import PublishedKey  # noqa: E402
 from countersign_verify.notes import Note  # noqa: E402
 
@@ -584,6 +584,48 @@ class KeyHistoryTest(unittest.TestCase):
         partial = SystemLedger().tell_all()
         partial.tell("tenant_created", {}, is_left_out=True)
         self.assertIsNone(partial.check([partial.new]))
+
+
+class UntoldTest(unittest.TestCase):
+    """Entries without a body, until they are told of."""
+
+    class Blocks(dict):
+        """Blocks that count how often one of them is looked for."""
+
+        looked = 0
+
+        def __iter__(self):
+            for number in super().__iter__():
+                self.looked += 1
+                yield number
+
+        def __contains__(self, number):
+            self.looked += 1
+            return super().__contains__(number)
+
+    def noted(self, count):
+        """One entry in each of so many blocks."""
+        untold = Untold()
+        untold._blocks = self.Blocks()
+        for number in range(count):
+            untold.note(number * BLOCK + 7)
+        untold._blocks.looked = 0
+        return untold
+
+    def test_many_short_rows_do_not_look_at_all_blocks_each(self):
+        count = 500
+        untold = self.noted(count)
+        for number in range(count):
+            seq = number * BLOCK + 7
+            untold.read(f'{{"seqs":[[{seq},{seq}]]}}', count * BLOCK)
+        self.assertEqual((untold.count, untold.first()), (0, None))
+        self.assertLessEqual(untold._blocks.looked, 2 * count)
+
+    def test_a_row_that_is_longer_than_all_blocks_looks_at_these(self):
+        untold = self.noted(3)
+        untold.read('{"seqs":[[8,9007199254740992]]}', 1 << 60)
+        self.assertEqual((untold.count, untold.first()), (1, 7))
+        self.assertLessEqual(untold._blocks.looked, 2 * 3)
 
 
 class LayoutTest(unittest.TestCase):
