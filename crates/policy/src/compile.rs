@@ -16,7 +16,7 @@ use crate::set::PolicySet;
 use crate::statement::Statement;
 use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::validate::undeclared::Span;
-use crate::validate::{Validated, Validator};
+use crate::validate::{TOLD_MAX, Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
 use amounts::{AMOUNTS, CHECKS, CHECKS_MAX, TOO_WIDE, amounts};
 use canon::Digest;
@@ -211,6 +211,7 @@ impl Compiler {
                 // What a policy in force tests for may be registered later, so only what was there must not go.
                 finding.is_of_undeclared && !known.has_declared(finding)
                     || known.unfit.iter().any(|known| known.is_same_as(finding))
+                    || finding.is_for_users && known.has_more_for_users(finding)
             };
             findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }
@@ -386,6 +387,13 @@ impl CompiledPolicy {
             let span = (place.offset, place.offset + place.length);
             self.declared.contains(&span)
         })
+    }
+
+    /// Whether so much is wrong for users only with the policy that this finding is about that not all of it is told:
+    /// what is told depends on which actions there are.
+    fn has_more_for_users(&self, finding: &Diagnostic) -> bool {
+        let of_the_same = |known: &&Diagnostic| known.is_for_users && known.policy == finding.policy;
+        self.unfit.iter().filter(of_the_same).count() >= TOLD_MAX
     }
 
     /// What whoever has it in force should know.

@@ -10,15 +10,17 @@ use crate::read_set::{Member, ReadSet};
 use crate::statement::Statement;
 use cedar_policy::Schema;
 use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal};
-use cedar_policy_core::validator::typecheck::{PolicyCheck, Typechecker};
+use cedar_policy_core::validator::typecheck::Typechecker;
 use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::{
     ValidationMode, Validator as Cedar, ValidatorSchema, confusable_string_checks,
 };
+use found::Found;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
 use undeclared::{Span, Test};
 
+mod found;
 pub(crate) mod undeclared;
 
 const MODE: ValidationMode = ValidationMode::Strict;
@@ -31,9 +33,9 @@ const OF_THE_ACTION: ReadSet = ReadSet::ACTION
     .union(ReadSet::member(OF_THE_PARAMETERS[0]))
     .union(ReadSet::member(OF_THE_PARAMETERS[1]));
 
-/// How many tests for what nothing has are told of one policy. More would help nobody, and to find the place of each in
-/// a long text takes time.
-pub(crate) const UNDECLARED_TOLD_MAX: usize = 64;
+/// How many findings of one kind are told of one policy. More would help nobody, and to find the place of each in a long
+/// text takes time.
+pub(crate) const TOLD_MAX: usize = 64;
 
 const IMPOSSIBLE: &str = "the policy can never match: no ask satisfies its scope and its conditions together";
 
@@ -115,17 +117,28 @@ impl<'s> Validator<'s> {
             .map(|error| finding(parsed, Severity::Error, &error))
             .collect();
         let mut warnings: Vec<_> = confusable_string_checks(std::iter::once(template))
+            .take(TOLD_MAX)
             .map(|warning| finding(parsed, Severity::Warning, &warning))
             .collect();
         let admitted = self.admitted(&parsed.statement.scope.action);
         let asks = self.asks_for(parsed, &admitted);
-        let is_told = !errors.is_empty();
-        let (mut satisfiable, mut of_users) = (false, Vec::new());
+        let names_unknown = !errors.is_empty();
+        let (mut of_agents, mut of_users) = (Found::default(), Found::default());
+        let mut satisfiable = false;
         for ask in &asks {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
-            let found = if is_of_a_user { &mut of_users } else { &mut errors };
-            satisfiable |= self.typecheck(parsed, ask, is_told, found);
+            let found = if is_of_a_user {
+                &mut of_users
+            } else {
+                &mut of_agents
+            };
+            if !found.is_enough() {
+                let checked = self.typechecker.typecheck_by_single_request_env(template, ask);
+                satisfiable |= found.add(parsed, checked);
+            }
         }
+        errors.extend(of_agents.into_diagnostics(parsed, names_unknown));
+        let of_users = of_users.into_diagnostics(parsed, names_unknown);
         let mut unfit = Vec::new();
         let is_about_agents = parsed.statement.is_about(&TYPES.agent);
         if errors.is_empty() && is_about_agents && may_be_in_force_unvalidated(&parsed.statement) {
@@ -162,33 +175,6 @@ impl<'s> Validator<'s> {
         asks.saturating_mul(1 + parts)
     }
 
-    /// Checks the types of a policy for one ask. Whether the ask could satisfy it, as far as types tell.
-    fn typecheck(
-        &self,
-        parsed: &Parsed,
-        ask: &RequestEnv<'s>,
-        is_told: bool,
-        errors: &mut Vec<Diagnostic>,
-    ) -> bool {
-        let checked = self
-            .typechecker
-            .typecheck_by_single_request_env(&parsed.template, ask);
-        let (found, satisfiable) = match checked {
-            PolicyCheck::Success(_) => (Vec::new(), true),
-            PolicyCheck::Irrelevant(found, _) => (found, false),
-            PolicyCheck::Fail(found) => {
-                if found.is_empty() && !is_told {
-                    // Cedar stops where the stack ends, and calls the rest fine. So it does at an entity that it does
-                    // not know, which is told.
-                    errors.push(too_deep(parsed));
-                }
-                (found, true)
-            }
-        };
-        errors.extend(found.iter().map(|error| finding(parsed, Severity::Error, error)));
-        satisfiable
-    }
-
     /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the
     /// asks that the policy is validated for. What cannot be told yet is in neither.
     fn tests(&self, parsed: &Parsed, asks: &[&RequestEnv<'s>], nothing_admitted: bool) -> Tests {
@@ -218,7 +204,7 @@ impl<'s> Validator<'s> {
                 continue;
             }
             tests.undeclared.push(test.told(parsed));
-            if tests.undeclared.len() == UNDECLARED_TOLD_MAX {
+            if tests.undeclared.len() == TOLD_MAX {
                 break;
             }
         }
@@ -321,7 +307,7 @@ fn groups_of_named_actions(parsed: &Parsed) -> Vec<Diagnostic> {
         ExprKind::BinaryApp { op, arg1, .. } => *op == BinaryOp::In && may_be_named_action(arg1),
         _ => false,
     });
-    let told = asks.take(UNDECLARED_TOLD_MAX).map(|part| {
+    let told = asks.take(TOLD_MAX).map(|part| {
         let message = "the groups of an action are known only of the one that is asked for, and not of one that the policy names";
         let found = Diagnostic::error(message)
             .with_help("write `action in …`, or leave out the action that is named")
@@ -389,7 +375,7 @@ fn too_deep(parsed: &Parsed) -> Diagnostic {
         .at(parsed.statement.place())
 }
 
-/// Cedar finds the same thing once for every action.
+/// What is found in several ways is told once.
 fn once_a_place(mut found: Vec<Diagnostic>) -> Vec<Diagnostic> {
     found.sort_by(|one, other| {
         let key = |finding: &Diagnostic| finding.place.map(|place| (place.offset, place.length));

@@ -13,7 +13,7 @@ use crate::read_set::{Member, ReadSet};
 use crate::schema;
 use crate::statement::Statement;
 use crate::tenant::TenantPolicy;
-use crate::validate::UNDECLARED_TOLD_MAX;
+use crate::validate::TOLD_MAX;
 use crate::validate::undeclared::{Span, Test};
 use cedar_policy_core::ast::EntityUID;
 use model::{Tool, ToolAction};
@@ -141,7 +141,7 @@ fn of_policy(policy: &TenantPolicy, changed: &[Changed]) -> Vec<Diagnostic> {
             let Some(action) = changed.iter().find(|action| action.hides(&way)) else {
                 continue;
             };
-            if findings.len() < UNDECLARED_TOLD_MAX && told.insert(test.span()) {
+            if findings.len() < TOLD_MAX && told.insert(test.span()) {
                 findings.push(finding(&parsed, &test, action, &way));
             }
         }

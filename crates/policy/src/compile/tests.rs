@@ -260,6 +260,37 @@ fn what_is_wrong_for_users_only_is_a_warning_where_it_is_in_force_and_is_not_put
     assert!(with_candidate(&wrong, &["a"], |candidate| compiler.compile(candidate)).is_err());
 }
 
+/// Another action comes first and has slips of its own, so that other ones are told.
+#[test]
+fn a_policy_in_force_with_more_slips_for_users_than_are_told_stays_when_actions_come() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let slips = vec!["context.input.slip"; TOLD_MAX + 6].join(", ");
+    let of_action = |parameter: &str| format!("context.input has {parameter} && [{slips}].contains(1)");
+    let cedar = format!(
+        "@id(\"a\") forbid (principal, action, resource) when {{ !(principal is User) && principal.risk_tier == \"low\" || principal is User && ({} || {}) }};",
+        of_action("a"),
+        of_action("b")
+    );
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let taking = |name: &str, parameter: &str| {
+        let schema = json!({"properties": {parameter: {"type": "integer"}}});
+        tool(name, [action("x", true, Some(schema))])
+    };
+    let before = || vec![taking("1", "a")];
+    let first = with_tools(&old, before(), |candidate| compiler.compile(candidate)).unwrap();
+    assert_eq!(first.wrong_for_users().count(), TOLD_MAX);
+    let changed = with_tools(&old, before(), |before| {
+        with_tools(&old, vec![taking("0", "b"), taking("1", "a")], |candidate| {
+            compiler.compile_new(candidate, Some(before))
+        })
+    });
+    let places = |set: &PolicySet| {
+        let places = set.wrong_for_users().map(|found| found.place.unwrap().offset);
+        places.collect::<BTreeSet<_>>()
+    };
+    assert!(places(&first).is_disjoint(&places(&changed.unwrap())));
+}
+
 #[test]
 fn a_policy_in_force_that_tests_for_what_nothing_has_is_a_warning_and_stays() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());

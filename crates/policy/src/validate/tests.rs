@@ -1,6 +1,7 @@
 //! That a policy which meets only the actions it has to is found valid exactly if Cedar, which lets it meet all of them,
 //! finds it valid.
 
+use super::found::ASKS_TOLD_MAX;
 use super::*;
 use crate::parse;
 use crate::schema;
@@ -429,6 +430,55 @@ fn what_is_nested_too_deeply_for_the_stack_is_told() {
     });
     let errors: Vec<_> = found.errors.iter().map(|error| error.message.as_str()).collect();
     assert_eq!(errors, ["the policy is nested too deeply to be validated"]);
+}
+
+/// A schema with so many actions, which have no parameters that policies see.
+fn many_actions(count: usize) -> Schema {
+    let actions = (0..count).map(|number| action(&format!("x{number:03}"), true, None));
+    schema_of(&[tool("many", actions)])
+}
+
+#[test]
+fn of_many_slips_in_one_policy_some_are_told() {
+    for scope in ["principal is Agent", "principal is User", "principal"] {
+        let slips = vec!["context.input.b"; TOLD_MAX + 6].join(", ");
+        let text = format!("@id(\"a\") permit ({scope}, action, resource) when {{ [{slips}].contains(1) }};");
+        let errors = by_us(&text).errors;
+        assert_eq!(errors.len(), TOLD_MAX, "{scope}");
+        let places: HashSet<_> = errors.iter().map(|error| error.place.unwrap().offset).collect();
+        assert_eq!(places.len(), TOLD_MAX, "{scope}");
+    }
+}
+
+#[test]
+fn what_is_wrong_for_every_action_is_looked_for_at_some_and_told_once() {
+    let schema = many_actions(ASKS_TOLD_MAX + 6);
+    let validator = Validator::new(&schema);
+    let text = "@id(\"a\") permit (principal, action, resource) when { context.input.b == 1 };";
+    let parsed = &parse::parse("mine", text, &[]).unwrap()[0];
+    let mut found = Found::default();
+    let of_agents = validator
+        .asks
+        .iter()
+        .filter(|ask| ask.principal_entity_type() == Some(&TYPES.agent));
+    let mut looked_at = 0;
+    for ask in of_agents {
+        if found.is_enough() {
+            break;
+        }
+        let checked = validator
+            .typechecker
+            .typecheck_by_single_request_env(&parsed.template, ask);
+        found.add(parsed, checked);
+        looked_at += 1;
+    }
+    assert_eq!(looked_at, ASKS_TOLD_MAX);
+    let told = found.into_diagnostics(parsed, false);
+    assert_eq!(told, validator.validate(parsed).errors);
+    let [slip] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert!(slip.message.contains("many/x000"), "{slip}");
 }
 
 #[test]
