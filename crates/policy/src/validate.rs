@@ -9,18 +9,21 @@ use crate::parse::Parsed;
 use crate::read_set::{Member, ReadSet};
 use crate::statement::Statement;
 use cedar_policy::Schema;
-use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal};
+use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal, Template};
 use cedar_policy_core::validator::typecheck::Typechecker;
 use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::{
     ValidationMode, Validator as Cedar, ValidatorSchema, confusable_string_checks,
 };
 use found::Found;
+use hierarchy::LOOKED_AT_PER_PART;
 use std::cell::OnceCell;
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 use undeclared::{Span, Test};
 
 mod found;
+mod hierarchy;
 pub(crate) mod undeclared;
 
 const MODE: ValidationMode = ValidationMode::Strict;
@@ -122,6 +125,7 @@ impl<'s> Validator<'s> {
             .collect();
         let admitted = self.admitted(&parsed.statement.scope.action);
         let asks = self.asks_for(parsed, &admitted);
+        let checked = checked(template, &admitted);
         let names_unknown = !errors.is_empty();
         let (mut of_agents, mut of_users) = (Found::default(), Found::default());
         let mut satisfiable = false;
@@ -133,8 +137,8 @@ impl<'s> Validator<'s> {
                 &mut of_agents
             };
             if !found.is_enough() {
-                let checked = self.typechecker.typecheck_by_single_request_env(template, ask);
-                satisfiable |= found.add(parsed, checked);
+                let types = self.typechecker.typecheck_by_single_request_env(&checked, ask);
+                satisfiable |= found.add(parsed, types);
             }
         }
         errors.extend(of_agents.into_diagnostics(parsed, names_unknown));
@@ -164,15 +168,19 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// How much there is to check in this policy: every part of its conditions, for every ask that it has to be
-    /// validated for. One whose scope admits none is done with that.
+    /// How much there is to check in this policy: every part of its conditions, and what is looked through for it, for
+    /// every ask that it has to be validated for. One whose scope admits none is done with that.
     pub(crate) fn checks(&self, parsed: &Parsed) -> usize {
         let admitted = self.admitted(&parsed.statement.scope.action);
         let asks = self.asks_for(parsed, &admitted).len();
+        if admitted.is_empty() {
+            return asks;
+        }
         let conditions = parsed.template.non_scope_constraints();
-        let conditions = conditions.filter(|_| !admitted.is_empty());
         let parts = conditions.map_or(0, |conditions| conditions.subexpressions().count());
-        asks.saturating_mul(1 + parts)
+        let checked = checked(&parsed.template, &admitted).condition();
+        let looked_at: usize = checked.subexpressions().map(|part| self.looked_at(part)).sum();
+        asks.saturating_mul(1 + parts + looked_at / LOOKED_AT_PER_PART)
     }
 
     /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the
@@ -220,7 +228,15 @@ impl<'s> Validator<'s> {
             ActionConstraint::Eq(action) => within(action)
                 .filter(|place| self.asks[*place].action_entity_uid() == Some(action))
                 .collect(),
-            ActionConstraint::In(actions) => actions.iter().flat_map(|action| within(action)).collect(),
+            ActionConstraint::In(actions) => {
+                // A list may name a group of thousands of actions as often as its text has room for.
+                let named: HashSet<&EntityUID> = actions.iter().map(|action| &**action).collect();
+                let mut admitted = BTreeSet::new();
+                for action in named {
+                    admitted.extend(within(action));
+                }
+                admitted
+            }
         }
     }
 
@@ -236,7 +252,8 @@ impl<'s> Validator<'s> {
         if asks.iter().any(|ask| is_about(&parsed.statement, ask)) {
             asks.retain(|ask| is_about(&parsed.statement, ask));
         }
-        if self.one_for_all(parsed) {
+        // Where the scope admits nothing, Cedar does not get to the conditions.
+        if self.one_for_all(parsed) || self.alike && admitted.is_empty() {
             let mut seen = BTreeSet::new();
             asks.retain(|ask| seen.insert(ask.principal_entity_type()));
         }
@@ -325,6 +342,26 @@ fn may_be_named_action(expression: &Expr) -> bool {
         } => may_be_named_action(then_expr) || may_be_named_action(else_expr),
         _ => false,
     }
+}
+
+/// The policy as Cedar checks it for asks that its scope admits. It says nothing of their action then, and Cedar, which
+/// looks through all that the scope names, would find that out for each ask again.
+fn checked(template: &Template, admitted: &BTreeSet<usize>) -> Template {
+    let action = if admitted.is_empty() {
+        template.action_constraint().clone()
+    } else {
+        ActionConstraint::Any
+    };
+    Template::new_shared(
+        template.id().clone(),
+        template.loc().cloned(),
+        Arc::clone(template.annotations_arc()),
+        template.effect(),
+        template.principal_constraint().clone(),
+        action,
+        template.resource_constraint().clone(),
+        template.non_scope_constraints_arc().cloned(),
+    )
 }
 
 /// What Cedar found in this policy. Where it does not say in which part, it is about all of it.

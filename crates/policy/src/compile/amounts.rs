@@ -11,7 +11,7 @@ use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 
 /// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
-/// thousand actions are within it.
+/// thousand actions are within it, and five that ask in their conditions whether the action is in a group of all of them.
 pub(super) const CHECKS_MAX: usize = 1 << 25;
 /// What there is so much of.
 pub(super) const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";

@@ -197,6 +197,74 @@ fn there_is_as_much_to_check_as_parts_for_the_asks_that_are_met() {
     assert_eq!(checks("action == Action::\"mail/send\"", looks), 4);
 }
 
+/// A list that names this group so often.
+fn list(group: &str, count: usize) -> String {
+    let group = format!("Action::\"{group}\"");
+    format!("[{}]", vec![group.as_str(); count].join(", "))
+}
+
+#[test]
+fn what_is_looked_through_for_an_in_is_counted() {
+    let validator = Validator::new(&SCHEMA);
+    let checks = |scope: &str, conditions: &str| {
+        let text = format!("@id(\"a\") permit ({scope}, resource) when {{ {conditions} }};");
+        validator.checks(&parse::parse("p", &text, &[]).unwrap()[0])
+    };
+    // Two actions are in the group, and each has an ask of an agent and one for a user.
+    let often = format!("action in {}", list("mutate", 1_000));
+    let looked_at = 4 * 1_000 / LOOKED_AT_PER_PART;
+    assert_eq!(
+        checks("principal is Agent, action", &often),
+        4 * (1 + 1_003 + looked_at)
+    );
+    // All eight asks stand for all actions.
+    let either = |what: &str| [what; 8].join(" || ");
+    for (one, parts, looked_at) in [
+        ("principal in Agent::\"a\"", 3, 1),
+        ("resource in Team::\"t\"", 3, 1),
+        ("{a: Team::\"s\"}.a in Team::\"t\"", 5, 1),
+        ("principal in Team::\"t\"", 3, 0),
+        ("resource in Resource::\"r\"", 3, 0),
+        ("context.user in Team::\"t\"", 4, 0),
+    ] {
+        let found = checks("principal is Agent, action", &either(one));
+        assert_eq!(found, 1 + 8 * parts + 7 + looked_at, "{one}");
+    }
+}
+
+#[test]
+fn a_scope_may_name_a_group_as_often_as_it_likes() {
+    let validator = Validator::new(&SCHEMA);
+    let looks = "action in Action::\"read\"";
+    let parsed = |scope: &str| {
+        let text = format!("@id(\"a\") permit (principal is Agent, {scope}, resource) when {{ {looks} }};");
+        parse::parse("p", &text, &[]).unwrap().remove(0)
+    };
+    let (once, often) = (
+        parsed("action in Action::\"read\""),
+        parsed(&format!("action in {}", list("read", 1_000))),
+    );
+    let admitted = |parsed: &Parsed| validator.admitted(&parsed.statement.scope.action);
+    assert_eq!(admitted(&often), admitted(&once));
+    assert_eq!(validator.checks(&often), validator.checks(&once));
+    for admits in [&once, &often, &parsed("action == Action::\"mail/list\"")] {
+        let checked = checked(&admits.template, &admitted(admits));
+        assert_eq!(checked.action_constraint(), &ActionConstraint::Any);
+        let Validated { errors, unfit, .. } = validator.validate(admits);
+        assert_eq!((errors, unfit), (Vec::new(), Vec::new()));
+    }
+    // No ask is in the scope of these, so one tells of all what is wrong with them.
+    for idle in ["action in Action::\"tool:idle\"", "action == Action::\"read\""] {
+        let idle = parsed(idle);
+        assert_eq!(
+            checked(&idle.template, &admitted(&idle)).action_constraint(),
+            idle.template.action_constraint()
+        );
+        assert_eq!(validator.asks_for(&idle, &admitted(&idle)).len(), 1);
+        assert_eq!(validator.checks(&idle), 1);
+    }
+}
+
 #[test]
 fn a_policy_without_anything_to_do_is_wrong_odd_or_early() {
     let told = |scope: &str, condition: &str| {
