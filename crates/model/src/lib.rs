@@ -63,7 +63,7 @@ pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, Te
 pub use issuer::{FormerIssuer, Issuer, Purpose};
 pub use key::{ApiKey, DeletedKey, Role};
 pub use log_key::LogKey;
-pub use name::{Name, SlashFreeName};
+pub use name::{NAME_BYTES_MAX, Name, SlashFreeName};
 pub use parameter_recording::{ParameterRecording, Pointer};
 pub use people::{Attributes, Team, User};
 pub use policy::{Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, Trial};

@@ -101,7 +101,7 @@ pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users
-    /// only or take too long. One that is keeps nothing from starting.
+    /// only, are too long or take too long. One that is keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     /// The tests for members that something has which it is about.
     pub(crate) declared: HashSet<Span>,
@@ -332,6 +332,8 @@ impl Compiler {
         }
         let schema = self.schema(registry, candidate.registry)?;
         let validator = Validator::new(&schema);
+        let is_bounded = checks_max < usize::MAX;
+        let validator = if is_bounded { validator.of_new() } else { validator };
         let mut left = checks_max;
         let compiled = candidate.policies.iter().zip(keys).map(|(policy, key)| {
             let make = || CompiledPolicy::new(policy, &validator, &mut left);

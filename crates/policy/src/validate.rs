@@ -17,13 +17,14 @@ use cedar_policy_core::validator::{
 };
 use found::Found;
 use hierarchy::LOOKED_AT_PER_PART;
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use undeclared::{Span, Test};
 
 mod found;
 mod hierarchy;
+mod names;
 pub(crate) mod undeclared;
 
 const MODE: ValidationMode = ValidationMode::Strict;
@@ -54,14 +55,20 @@ pub(crate) struct Validator<'s> {
     members: HashMap<&'s EntityUID, Vec<usize>>,
     /// The names of the members that parameters of any action have, once somebody has asked.
     in_parameters: OnceCell<HashSet<&'s str>>,
+    /// How long the ids of all actions and groups are together.
+    ids_bytes: usize,
+    /// How many pairs of letters may still be compared to say which action may have been meant.
+    letters_left: Cell<usize>,
+    /// How many may be to say which member, before no more asks are looked at.
+    member_letters_left: Cell<usize>,
 }
 
 /// What validation found.
 #[derive(Debug, Default)]
 pub(crate) struct Validated {
     pub(crate) errors: Vec<Diagnostic>,
-    /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, or asks
-    /// for groups that are not known. It keeps nothing from starting.
+    /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, asks for
+    /// groups that are not known, or has too long a name. It keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
@@ -108,17 +115,31 @@ impl<'s> Validator<'s> {
             typechecker: Typechecker::new(schema, MODE),
             alike: asks.iter().all(|ask| alike(ask, &asks[0])),
             asks,
+            ids_bytes: members.keys().map(|uid| names::compared_bytes(uid)).sum(),
             members,
             in_parameters: OnceCell::new(),
+            letters_left: Cell::new(names::LETTERS_MAX),
+            member_letters_left: Cell::new(usize::MAX),
+        }
+    }
+
+    /// One that gives up where it takes long to say which members may have been meant by misspelt ones. What it does
+    /// not get to is wrong, so it is for new policies: what is in force was looked through before.
+    pub(crate) fn of_new(self) -> Self {
+        Self {
+            member_letters_left: Cell::new(names::MEMBER_LETTERS_MAX),
+            ..self
         }
     }
 
     /// What is wrong with this policy, and what is odd about it.
     pub(crate) fn validate(&self, parsed: &Parsed) -> Validated {
         let template = &parsed.template;
-        let mut errors: Vec<_> = Cedar::validate_entity_types_and_literals(self.schema, template)
-            .map(|error| finding(parsed, Severity::Error, &error))
-            .collect();
+        let unknown = Cedar::validate_entity_types(self.schema, template)
+            .chain(Cedar::validate_enum_entity(self.schema, template))
+            .take(TOLD_MAX)
+            .map(|error| finding(parsed, Severity::Error, &error));
+        let mut errors: Vec<_> = unknown.chain(self.unknown_actions(parsed)).collect();
         let mut warnings: Vec<_> = confusable_string_checks(std::iter::once(template))
             .take(TOLD_MAX)
             .map(|warning| finding(parsed, Severity::Warning, &warning))
@@ -128,20 +149,31 @@ impl<'s> Validator<'s> {
         let checked = checked(template, &admitted);
         let names_unknown = !errors.is_empty();
         let (mut of_agents, mut of_users) = (Found::default(), Found::default());
-        let mut satisfiable = false;
-        for ask in &asks {
+        let too_long = names::too_long(parsed);
+        // Types are not checked where that would take more memory than there is.
+        let types_of: &[&RequestEnv<'_>] = if too_long.is_empty() { &asks[..] } else { &[] };
+        let mut satisfiable = !too_long.is_empty();
+        let mut is_given_up = false;
+        for ask in types_of {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
             let found = if is_of_a_user {
                 &mut of_users
             } else {
                 &mut of_agents
             };
-            if !found.is_enough() {
-                let types = self.typechecker.typecheck_by_single_request_env(&checked, ask);
-                satisfiable |= found.add(parsed, types);
+            if found.is_enough() {
+                continue;
             }
+            is_given_up = self.member_letters_left.get() == 0;
+            if is_given_up {
+                break;
+            }
+            let types = self.typechecker.typecheck_by_single_request_env(&checked, ask);
+            self.take_member_letters(&types, ask);
+            satisfiable |= found.add(parsed, types);
         }
         errors.extend(of_agents.into_diagnostics(parsed, names_unknown));
+        errors.extend(is_given_up.then(|| given_up(parsed)));
         let of_users = of_users.into_diagnostics(parsed, names_unknown);
         let mut unfit = Vec::new();
         let is_about_agents = parsed.statement.is_about(&TYPES.agent);
@@ -160,6 +192,7 @@ impl<'s> Validator<'s> {
         let tests = self.tests(parsed, &asks, admitted.is_empty());
         unfit.extend(tests.undeclared);
         unfit.extend(groups_of_named_actions(parsed));
+        unfit.extend(too_long);
         Validated {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),
@@ -408,6 +441,13 @@ fn alike(one: &RequestEnv<'_>, other: &RequestEnv<'_>) -> bool {
 fn too_deep(parsed: &Parsed) -> Diagnostic {
     Diagnostic::error("the policy is nested too deeply to be validated")
         .with_help("take it apart into several policies")
+        .about(&parsed.statement.id)
+        .at(parsed.statement.place())
+}
+
+fn given_up(parsed: &Parsed) -> Diagnostic {
+    Diagnostic::error("the policy is not looked through to its end, because too many members are misspelt")
+        .with_help("mend what is told of this policy and of the others first")
         .about(&parsed.statement.id)
         .at(parsed.statement.place())
 }

@@ -328,6 +328,23 @@ fn a_policy_in_force_with_too_long_a_pattern_is_a_warning_and_stays() {
     assert_eq!(nothing.unwrap_err(), ["old/a"]);
 }
 
+#[test]
+fn a_policy_in_force_with_too_long_a_name_of_a_member_is_a_warning_and_stays() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = format!(
+        "@id(\"a\") forbid (principal, action, resource) when {{ context.sensitive || {{\"{}\": 1}} has a }};",
+        "n".repeat(257)
+    );
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let said = "the name of a member has more than 256 bytes";
+    assert_eq!(set.warnings()[0].message, said);
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["a", "b"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+}
+
 /// The longest path that a text has room for. Each part of it written out would fill the memory.
 #[test]
 fn a_policy_in_force_with_too_long_a_path_is_a_warning_and_redacts() {

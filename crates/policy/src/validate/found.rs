@@ -1,7 +1,8 @@
-//! What is wrong with a policy for the asks that it is checked for: at each place once, and no more than somebody reads.
+//! What is wrong with a policy for the asks that it is checked for: at each place once, and no more than somebody
+//! reads.
 //!
-//! Cedar finds the same thing again for every action. With ten thousand of them a slip in each member of a list would be
-//! kept millions of times before all but one for each place are thrown away.
+//! Cedar finds the same thing again for every action. With ten thousand of them a slip in each member of a list would
+//! be kept millions of times before all but one for each place are thrown away.
 
 use super::undeclared::Span;
 use super::{TOLD_MAX, finding, too_deep};
@@ -11,8 +12,8 @@ use cedar_policy_core::validator::ValidationError;
 use cedar_policy_core::validator::typecheck::PolicyCheck;
 use std::collections::BTreeMap;
 
-/// For how many asks is told what is wrong. Those behind them seldom add anything, and Cedar looks for what may have been
-/// meant by a misspelt member again for each.
+/// For how many asks is told what is wrong. Those behind them seldom add anything, and Cedar looks for what may have
+/// been meant by a misspelt member again for each.
 pub(super) const ASKS_TOLD_MAX: usize = 64;
 
 /// What has been found for some asks.

@@ -9,8 +9,8 @@ use cedar_policy_core::ast::{BinaryOp, EntityType, Expr, ExprKind, Literal, Var}
 pub(super) const LOOKED_AT_PER_PART: usize = 64;
 
 impl Validator<'_> {
-    /// How much is looked at beside this part of a policy to check it for one ask, in asks: an action has one of an agent
-    /// and one for a user.
+    /// How much is looked at beside this part of a policy to check it for one ask, in asks: an action has one of an
+    /// agent and one for a user.
     pub(super) fn looked_at(&self, part: &Expr) -> usize {
         let ExprKind::BinaryApp {
             op: BinaryOp::In,

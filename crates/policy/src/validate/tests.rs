@@ -2,12 +2,13 @@
 //! finds it valid.
 
 use super::found::ASKS_TOLD_MAX;
+use super::names::{ACTION_ID_BYTES_MAX, MEMBER_LETTERS_MAX};
 use super::*;
 use crate::parse;
 use crate::schema;
 use crate::world::{action, tool};
 use cedar_policy::ValidationResult;
-use model::{Risk, Tool};
+use model::{NAME_BYTES_MAX, Risk, Tool};
 use policy::Registry;
 use proptest::prelude::*;
 use serde_json::json;
@@ -482,6 +483,105 @@ fn what_is_not_known_is_told_once_and_not_as_nested_too_deeply() {
         let errors: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         assert_eq!((errors, unfit), (vec![said], Vec::new()));
     }
+}
+
+#[test]
+fn of_many_actions_that_nobody_has_registered_some_are_told() {
+    let names = (0..TOLD_MAX + 6).map(|number| format!("Action::\"none/{number}\""));
+    let names = names.collect::<Vec<_>>().join(", ");
+    let errors = by_us(&format!(
+        "@id(\"a\") forbid (principal, action in [{names}], resource);"
+    ))
+    .errors;
+    let is_unknown = |error: &Diagnostic| error.message.contains("unrecognized action `Action::\"none/");
+    assert!(errors.iter().all(is_unknown), "{errors:?}");
+    assert_eq!(errors.len(), TOLD_MAX);
+}
+
+#[test]
+fn what_may_have_been_meant_is_said_as_long_as_that_takes_little() {
+    let validator = Validator::new(&SCHEMA);
+    let help = |id: &str| {
+        let text = format!("@id(\"a\") forbid (principal, action == Action::\"{id}\", resource);");
+        let errors = validator
+            .validate(&parse::parse("mine", &text, &[]).unwrap()[0])
+            .errors;
+        let [error] = &errors[..] else {
+            panic!("{errors:?}");
+        };
+        let said = format!("for policy `mine/a`, unrecognized action `Action::\"{id}\"`");
+        assert_eq!(error.message, said);
+        error.help.clone()
+    };
+    let meant = help("mail/sned").unwrap();
+    assert!(meant.starts_with("did you mean `Action::"), "{meant}");
+    let long = "x".repeat(ACTION_ID_BYTES_MAX);
+    assert!(help(&long).is_some());
+    assert!(help(&(long + "x")).is_none());
+    // What all policies share is used up.
+    let left = "mail/sned".len() * validator.ids_bytes;
+    validator.letters_left.set(left);
+    assert!(help("mail/sned").is_none());
+    assert!(help("mail/sne").is_some());
+    assert_eq!(validator.letters_left.get(), 0);
+}
+
+#[test]
+fn which_members_may_have_been_meant_is_said_until_it_takes_long_and_then_nothing_is_looked_through() {
+    let said = |validator: &Validator<'_>, condition: &str| {
+        let text = format!("@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};");
+        let parsed = parse::parse("mine", &text, &[]).unwrap();
+        let Validated { errors, unfit, .. } = validator.validate(&parsed[0]);
+        assert!(unfit.is_empty(), "{unfit:?}");
+        errors.into_iter().map(|error| error.message).collect::<Vec<_>>()
+    };
+    let (slip, fine) = ("context.trsut.rank > 3", "context.input has to");
+    let given_up = "the policy is not looked through to its end, because too many members are misspelt";
+    let validator = Validator::new(&SCHEMA).of_new();
+    let found = said(&validator, slip).remove(0);
+    assert!(found.ends_with("not found"), "{found}");
+    let left = validator.member_letters_left.get();
+    assert!(left < MEMBER_LETTERS_MAX);
+    assert!(said(&validator, fine).is_empty());
+    assert_eq!(validator.member_letters_left.get(), left);
+
+    // What one ask takes is more than that. One of a user would be the next.
+    validator.member_letters_left.set(1);
+    assert_eq!(said(&validator, slip), [given_up, found.as_str()]);
+    assert_eq!(validator.member_letters_left.get(), 0);
+    assert_eq!(said(&validator, fine), [given_up]);
+
+    // In force nothing is left out.
+    let in_force = Validator::new(&SCHEMA);
+    assert_eq!(said(&in_force, slip), [found.as_str()]);
+    assert!(said(&in_force, fine).is_empty());
+}
+
+#[test]
+fn too_long_a_name_of_a_member_is_told_and_not_compared() {
+    let of = |length: usize| "n".repeat(length);
+    let found = |condition: &str| {
+        let text = format!("@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};");
+        let Validated { errors, unfit, .. } = by_us(&text);
+        let said = |found: Vec<Diagnostic>| found.into_iter().map(|found| found.message).collect::<Vec<_>>();
+        (said(errors), said(unfit))
+    };
+    let too_long = "the name of a member has more than 256 bytes".to_owned();
+    let long = of(NAME_BYTES_MAX + 1);
+    for condition in [
+        format!("context.input[\"{long}\"] == 1"),
+        format!("{{\"{long}\": 1}}.a == 1"),
+        format!("{{a: {{b: 1}}}} has a.{long}"),
+    ] {
+        assert_eq!(
+            found(&condition),
+            (Vec::new(), vec![too_long.clone()]),
+            "{condition}"
+        );
+    }
+    let (errors, unfit) = found(&format!("context.input[\"{}\"] == 1", of(NAME_BYTES_MAX)));
+    assert!(errors[0].ends_with("not found"), "{errors:?}");
+    assert!(unfit.is_empty(), "{unfit:?}");
 }
 
 #[test]

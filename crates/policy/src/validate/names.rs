@@ -1,0 +1,129 @@
+//! Names that nothing has. Cedar says what may have been meant by one: it compares it with all that there are, every
+//! letter of the one with every letter of the others, and keeps all of that in memory meanwhile. So it is asked as long
+//! as that is little, and a name that is long does not get so far.
+
+use super::{TOLD_MAX, Validator, finding};
+use crate::diagnostics::{Diagnostic, Place, Severity};
+use crate::parse::Parsed;
+use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
+use cedar_policy_core::validator::ValidationError;
+use cedar_policy_core::validator::typecheck::PolicyCheck;
+use cedar_policy_core::validator::types::{RequestEnv, Type};
+use cedar_policy_core::validator::validation_errors::{
+    AttributeAccess, UnrecognizedActionId, UnrecognizedActionIdHelp, unrecognized_action_id_help,
+};
+use model::NAME_BYTES_MAX;
+
+/// How many pairs of letters may be compared for all policies that are validated together: some tenths of a second.
+/// Where ten thousand actions are registered, five names have a few dozen letters.
+pub(super) const LETTERS_MAX: usize = 1 << 26;
+/// How many may be to say which member was meant, before no more asks are looked at: some seconds. A slip of a dozen
+/// letters, among a hundred members of as many, takes some ten thousand for each ask.
+pub(super) const MEMBER_LETTERS_MAX: usize = 1 << 31;
+/// The longest id of an action: its tool's name and its own.
+pub(super) const ACTION_ID_BYTES_MAX: usize = 2 * NAME_BYTES_MAX + 1;
+
+impl Validator<'_> {
+    /// The actions that a policy names and that are neither registered nor groups.
+    pub(super) fn unknown_actions(&self, parsed: &Parsed) -> Vec<Diagnostic> {
+        let policy = parsed.template.condition();
+        let unknown = policy
+            .subexpressions()
+            .filter_map(|part| match part.expr_kind() {
+                ExprKind::Lit(Literal::EntityUID(uid)) => Some(&**uid),
+                _ => None,
+            })
+            .filter(|uid| uid.is_action() && !self.members.contains_key(*uid));
+        let told = unknown.take(TOLD_MAX).map(|uid| {
+            let found = UnrecognizedActionId {
+                source_loc: uid.loc().cloned(),
+                policy_id: parsed.template.id().clone(),
+                actual_action_id: uid.to_string(),
+                hint: self.hint(uid),
+            };
+            finding(parsed, Severity::Error, &found)
+        });
+        told.collect()
+    }
+
+    /// Which action may have been meant, as long as it takes little to say so.
+    fn hint(&self, unknown: &EntityUID) -> Option<UnrecognizedActionIdHelp> {
+        let id: &str = unknown.eid().as_ref();
+        if id.len() > ACTION_ID_BYTES_MAX {
+            return None;
+        }
+        let letters = (id.len() + 1).saturating_mul(self.ids_bytes);
+        self.letters_left
+            .set(self.letters_left.get().checked_sub(letters)?);
+        unrecognized_action_id_help(unknown, self.schema)
+    }
+
+    /// Takes what it took at most to say which members of this ask may have been meant by those that it does not have.
+    /// What one ask takes is known only afterwards, and a policy's length bounds it.
+    pub(super) fn take_member_letters(&self, types: &PolicyCheck, ask: &RequestEnv<'_>) {
+        let (PolicyCheck::Irrelevant(errors, _) | PolicyCheck::Fail(errors)) = types else {
+            return;
+        };
+        let misspelt = errors.iter().filter_map(|error| match error {
+            ValidationError::UnsafeAttributeAccess(slip) => Some(way_bytes(&slip.attribute_access)),
+            _ => None,
+        });
+        let misspelt: usize = misspelt.sum();
+        if misspelt > 0 {
+            let letters = misspelt.saturating_mul(widest_bytes(&ask.context_type()));
+            let left = self.member_letters_left.get();
+            self.member_letters_left.set(left.saturating_sub(letters));
+        }
+    }
+}
+
+/// How long the names on the way to a member are that is not there, its own among them.
+fn way_bytes(way: &AttributeAccess) -> usize {
+    let (AttributeAccess::EntityLUB(_, names)
+    | AttributeAccess::Context(_, names)
+    | AttributeAccess::Other(names)) = way;
+    names.iter().map(|name| name.len() + 1).sum()
+}
+
+/// How long the names of all members are that one record within this type has.
+fn widest_bytes(of: &Type) -> usize {
+    let Type::Record { attrs, .. } = of else {
+        return 0;
+    };
+    let own: usize = attrs.keys().map(|name| name.len() + 1).sum();
+    let inner = attrs.iter().map(|(_, member)| widest_bytes(&member.attr_type));
+    inner.fold(own, usize::max)
+}
+
+/// How long the id of this action is where Cedar compares it.
+pub(super) fn compared_bytes(action: &EntityUID) -> usize {
+    let id: &str = action.eid().as_ref();
+    id.len() + "Action::\"\"".len()
+}
+
+/// The places where a policy has too long a name for a member, which may be compared with all that are there.
+pub(super) fn too_long(parsed: &Parsed) -> Vec<Diagnostic> {
+    let Some(conditions) = parsed.template.non_scope_constraints() else {
+        return Vec::new();
+    };
+    let too_long = conditions.subexpressions().filter(|part| has_too_long(part));
+    let told = too_long.take(TOLD_MAX).map(|part| {
+        let message = format!("the name of a member has more than {NAME_BYTES_MAX} bytes");
+        let found = Diagnostic::error(message)
+            .with_help("policies look at members with shorter names only")
+            .about(&parsed.statement.id);
+        found.at(Place::of_loc(part.source_loc()))
+    });
+    told.collect()
+}
+
+/// Whether it looks at a member with such a name, or makes one. A mere test compares nothing.
+fn has_too_long(part: &Expr) -> bool {
+    let is_too_long = |name: &str| name.len() > NAME_BYTES_MAX;
+    match part.expr_kind() {
+        ExprKind::GetAttr { attr, .. } => is_too_long(attr),
+        ExprKind::ExtHasAttr { attrs, .. } => attrs.iter().any(|attr| is_too_long(attr)),
+        ExprKind::Record(members) => members.keys().any(|name| is_too_long(name)),
+        _ => false,
+    }
+}
