@@ -3,13 +3,13 @@
 //! Cedar validates every policy against every action. Here a policy meets only the actions that its scope admits, and one
 //! of them where it looks at nothing in which they differ: that is the same and takes a thousandth of the time.
 
-use crate::diagnostics::{Diagnostic, Place, Severity};
+use crate::diagnostics::{Diagnostic, Severity};
 use crate::facts::{self, TYPES};
 use crate::parse::Parsed;
 use crate::read_set::{Member, ReadSet};
 use crate::statement::Statement;
 use cedar_policy::Schema;
-use cedar_policy_core::ast::{ActionConstraint, BinaryOp, EntityUID, Expr, ExprKind, Literal, Template};
+use cedar_policy_core::ast::{ActionConstraint, EntityUID, Template};
 use cedar_policy_core::validator::typecheck::Typechecker;
 use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::{
@@ -24,6 +24,7 @@ use undeclared::{Span, Test};
 
 mod found;
 mod hierarchy;
+mod named;
 mod names;
 pub(crate) mod undeclared;
 
@@ -68,7 +69,7 @@ pub(crate) struct Validator<'s> {
 pub(crate) struct Validated {
     pub(crate) errors: Vec<Diagnostic>,
     /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, asks for
-    /// groups that are not known, or has too long a name. It keeps nothing from starting.
+    /// what is not known of what it names, or has too long a name. It keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
@@ -191,7 +192,7 @@ impl<'s> Validator<'s> {
         }
         let tests = self.tests(parsed, &asks, admitted.is_empty());
         unfit.extend(tests.undeclared);
-        unfit.extend(groups_of_named_actions(parsed));
+        unfit.extend(named::findings(parsed));
         unfit.extend(too_long);
         Validated {
             errors: once_a_place(errors),
@@ -344,36 +345,6 @@ impl Idle {
             Severity::Error => (severity, found),
             Severity::Warning => (severity, found.into_warning()),
         }
-    }
-}
-
-/// The places where a policy asks in which groups an action is that it names. These are known of the action that is
-/// asked for only, so it is in none. Types tell otherwise: they are those of the registry.
-fn groups_of_named_actions(parsed: &Parsed) -> Vec<Diagnostic> {
-    let Some(conditions) = parsed.template.non_scope_constraints() else {
-        return Vec::new();
-    };
-    let asks = conditions.subexpressions().filter(|part| match part.expr_kind() {
-        ExprKind::BinaryApp { op, arg1, .. } => *op == BinaryOp::In && may_be_named_action(arg1),
-        _ => false,
-    });
-    let told = asks.take(TOLD_MAX).map(|part| {
-        let message = "the groups of an action are known only of the one that is asked for, and not of one that the policy names";
-        let found = Diagnostic::error(message)
-            .with_help("write `action in …`, or leave out the action that is named")
-            .about(&parsed.statement.id);
-        found.at(Place::of_loc(part.source_loc()))
-    });
-    told.collect()
-}
-
-fn may_be_named_action(expression: &Expr) -> bool {
-    match expression.expr_kind() {
-        ExprKind::Lit(Literal::EntityUID(uid)) => *uid.entity_type() == TYPES.action,
-        ExprKind::If {
-            then_expr, else_expr, ..
-        } => may_be_named_action(then_expr) || may_be_named_action(else_expr),
-        _ => false,
     }
 }
 

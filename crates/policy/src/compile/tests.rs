@@ -312,6 +312,26 @@ fn a_policy_in_force_that_tests_for_what_nothing_has_is_a_warning_and_stays() {
 }
 
 #[test]
+fn a_policy_in_force_that_asks_for_the_team_of_a_user_whom_it_names_is_a_warning_and_stays() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar =
+        "@id(\"a\") forbid (principal, action, resource) unless { User::\"ada\" in Team::\"oncall\" };";
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let [warning] = set.warnings() else {
+        panic!("{:?}", set.warnings());
+    };
+    assert!(
+        warning.message.starts_with("teams, members and tags"),
+        "{warning}"
+    );
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["a", "b"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/a"]);
+}
+
+#[test]
 fn a_policy_in_force_with_too_long_a_pattern_is_a_warning_and_stays() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let cedar = format!(

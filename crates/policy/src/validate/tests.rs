@@ -686,3 +686,39 @@ fn the_groups_of_an_action_that_a_policy_names_are_not_asked_for() {
         assert!(told(fine).is_empty(), "{fine}");
     }
 }
+
+/// An ask knows its own agent and its own user, and nobody else.
+#[test]
+fn what_an_agent_or_a_user_that_a_policy_names_is_in_or_has_is_not_asked_for() {
+    let told = |condition: &str| {
+        let text = format!("@id(\"a\") forbid (principal, action, resource) when {{ {condition} }};");
+        let unfit = by_us(&text).unfit;
+        let told = unfit
+            .iter()
+            .filter(|found| found.message.starts_with("teams, members and tags"));
+        told.count()
+    };
+    for asked in [
+        "User::\"ada\" in Team::\"oncall\"",
+        "Agent::\"b\" in [Team::\"suspended\"]",
+        "Agent::\"b\".risk_tier == \"high\"",
+        "Agent::\"b\" has owner",
+        "Agent::\"b\".hasTag(\"vip\")",
+        "User::\"ada\".hasTag(\"vip\")",
+        "User::\"ada\".getTag(\"vip\") == \"yes\"",
+        "(if context.sensitive then principal else Agent::\"b\") in Team::\"t\"",
+        "{a: Agent::\"b\"}.a in Team::\"t\"",
+    ] {
+        assert_eq!(told(asked), 1, "{asked}");
+    }
+    for fine in [
+        "principal == Agent::\"b\"",
+        "principal in [User::\"ada\", User::\"bob\"]",
+        "context has user && context.user == User::\"ada\"",
+        "{a: principal, b: Agent::\"b\"}.a in Team::\"t\"",
+        "Team::\"oncall\".hasTag(\"floor\")",
+        "(if principal == Agent::\"b\" then principal else principal) in Team::\"t\"",
+    ] {
+        assert_eq!(told(fine), 0, "{fine}");
+    }
+}
