@@ -17,18 +17,31 @@ use crate::validate::TOLD_MAX;
 use crate::validate::undeclared::{Span, Test};
 use cedar_policy_core::ast::EntityUID;
 use model::{Tool, ToolAction};
-use std::collections::{BTreeSet, HashSet};
+use serde_json::Value;
+use std::collections::HashSet;
 use std::sync::Arc;
 
+/// What may say more of an object's members than the list of them.
+const COMPOSING: [&str; 8] = [
+    "$ref",
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "if",
+    "patternProperties",
+    "dependencies",
+    "dependentSchemas",
+];
+
 /// An action whose parameters are seen in another way than before.
-struct Changed {
+struct Changed<'r> {
     id: String,
     uid: EntityUID,
     groups: [EntityUID; 3],
     groups_before: [EntityUID; 3],
     input: Record,
     input_before: Record,
-    declared: BTreeSet<String>,
+    action: &'r ToolAction,
 }
 
 /// What these policies, compiled for the candidate, would not see any more that the same ones see in what is in force.
@@ -62,7 +75,7 @@ pub(super) fn findings(
 }
 
 /// The actions of both registries whose parameters policies do not see as before.
-fn changed(before: Registry<'_>, after: Registry<'_>) -> Vec<Changed> {
+fn changed<'r>(before: Registry<'_>, after: Registry<'r>) -> Vec<Changed<'r>> {
     let tools = after.tools.iter().filter_map(|(name, tool)| {
         let was = before.tools.get(name)?;
         (!Arc::ptr_eq(was, tool)).then_some((was, tool))
@@ -74,8 +87,8 @@ fn changed(before: Registry<'_>, after: Registry<'_>) -> Vec<Changed> {
     actions.collect()
 }
 
-impl Changed {
-    fn of(tool_before: &Tool, before: &ToolAction, tool: &Tool, action: &ToolAction) -> Option<Self> {
+impl<'r> Changed<'r> {
+    fn of(tool_before: &Tool, before: &ToolAction, tool: &Tool, action: &'r ToolAction) -> Option<Self> {
         if before.input_schema == action.input_schema {
             return None;
         }
@@ -91,7 +104,7 @@ impl Changed {
             groups_before: facts::groups(tool_before, before, before.mutates_state),
             input,
             input_before,
-            declared: schema::declared_parameters(action),
+            action,
         })
     }
 
@@ -105,10 +118,16 @@ impl Changed {
         })
     }
 
-    /// Whether what is on this way was seen, and is still declared, and not seen any more.
+    /// Whether what is on this way was seen, and the first member on it that is not seen any more may still be there. It
+    /// is not if it is a parameter that is not declared, or if an object lists its members and it is none of them.
     fn hides(&self, way: &[&str]) -> bool {
-        let is_declared = way.first().is_some_and(|name| self.declared.contains(*name));
-        is_declared && has(&self.input_before, way) && !has(&self.input, way)
+        let mut beginnings = (1..=way.len()).map(|length| &way[..length]);
+        let unseen = beginnings.find(|beginning| !has(&self.input, beginning));
+        has(&self.input_before, way)
+            && unseen.is_some_and(|unseen| match unseen {
+                [_] => declares(self.action, unseen),
+                _ => !lacks(self.action, unseen),
+            })
     }
 }
 
@@ -124,8 +143,33 @@ pub(super) fn has(record: &Record, way: &[&str]) -> bool {
     }
 }
 
+/// Whether an action declares what is at the end of this way, seen by policies or not.
+pub(super) fn declares(action: &ToolAction, way: &[&str]) -> bool {
+    let schema = action.input_schema.as_deref();
+    schema.is_some_and(|schema| way.iter().copied().try_fold(schema, listed).is_some())
+}
+
+/// Whether the object that the last member on this way would be in lists its members, and this one is not among them.
+/// Behind a reference or a choice, or beside one, nobody can tell.
+fn lacks(action: &ToolAction, way: &[&str]) -> bool {
+    let (Some((name, outer)), Some(schema)) = (way.split_last(), action.input_schema.as_deref()) else {
+        return false;
+    };
+    let object = outer.iter().copied().try_fold(schema, listed);
+    object.is_some_and(|object| {
+        let members = object.get("properties").and_then(Value::as_object);
+        members.is_some_and(|members| !members.contains_key(*name))
+            && !COMPOSING.iter().any(|keyword| object.get(*keyword).is_some())
+    })
+}
+
+/// The schema of the member with this name, if it is listed in this one.
+fn listed<'s>(schema: &'s Value, name: &str) -> Option<&'s Value> {
+    schema.get("properties")?.get(name)
+}
+
 /// What to tell of this policy, at each place once: links share the text of their template.
-fn of_policy(policy: &TenantPolicy, changed: &[Changed]) -> Vec<Diagnostic> {
+fn of_policy(policy: &TenantPolicy, changed: &[Changed<'_>]) -> Vec<Diagnostic> {
     let mut told: HashSet<Option<Span>> = HashSet::new();
     let mut findings = Vec::new();
     for parsed in parsed(policy).into_iter().flatten() {
@@ -149,7 +193,7 @@ fn of_policy(policy: &TenantPolicy, changed: &[Changed]) -> Vec<Diagnostic> {
     findings
 }
 
-fn finding(parsed: &Parsed, test: &Test<'_>, action: &Changed, way: &[&str]) -> Diagnostic {
+fn finding(parsed: &Parsed, test: &Test<'_>, action: &Changed<'_>, way: &[&str]) -> Diagnostic {
     let message = format!(
         "`{}` would not let policies see `{}` any more",
         action.id,

@@ -871,6 +871,42 @@ fn a_parameter_that_one_of_several_actions_still_declares_is_not_hidden_from_pol
         said_of_change("action", city, &from, &to),
         ["`mail/x1` would not let policies see `to.city` any more"]
     );
+    // It is hidden with all that it is in, and it is not where only what it was in is left.
+    let to = [inner(json!("string")), json!({"to": {}})];
+    assert_eq!(
+        said_of_change("action", city, &from, &to),
+        ["`mail/x1` would not let policies see `to.city` any more"]
+    );
+    let without = json!({"to": {"type": "object", "properties": {"n": {"type": "integer"}}}});
+    let to = [inner(json!("string")), without];
+    assert_eq!(said_of_change("action", city, &from, &to), [""; 0]);
+}
+
+/// `to` is still seen, and a member of it is declared where the list of its members is not all that there is to read.
+#[test]
+fn a_member_that_a_reference_or_a_choice_declares_is_not_taken_for_one_that_is_gone() {
+    let city = "context has input.to.city && context.input.to.city == \"x\" || context.sensitive";
+    let seen =
+        json!({"type": "object", "properties": {"city": {"type": "string"}, "n": {"type": "integer"}}});
+    let unseen = json!({"type": "object", "properties": {"city": {}, "n": {"type": "integer"}}});
+    let without = json!({"type": "object", "properties": {"n": {"type": "integer"}}});
+    let from = [json!({"to": seen}), json!({"to": seen})];
+    for hiding in [
+        json!({"to": {"anyOf": [unseen, {"type": "null"}]}}),
+        json!({"to": {"allOf": [unseen]}}),
+        json!({"to": {"$ref": "#/properties/address"}, "address": unseen}),
+        json!({"to": {"type": "object", "properties": without["properties"], "allOf": [unseen]}}),
+    ] {
+        let to = [from[0].clone(), hiding];
+        assert_eq!(
+            said_of_change("action", city, &from, &to),
+            ["`mail/x1` would not let policies see `to.city` any more"],
+            "{}",
+            to[1]
+        );
+    }
+    let to = [from[0].clone(), json!({"to": without})];
+    assert_eq!(said_of_change("action", city, &from, &to), [""; 0]);
 }
 
 /// What a policy in force with this scope and these conditions tests for in vain, where actions have these properties,

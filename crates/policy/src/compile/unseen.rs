@@ -18,7 +18,6 @@ use crate::statement::Statement;
 use crate::validate::undeclared::Test;
 use cedar_policy_core::ast::EntityUID;
 use model::{Tool, ToolAction};
-use serde_json::Value;
 use std::cell::OnceCell;
 
 /// An action, and what policies see of its parameters, once somebody has asked.
@@ -101,13 +100,8 @@ impl<'r> Declared<'r> {
 
     /// Whether what is on this way is declared, and policies do not see it.
     fn hides(&self, way: &[&str]) -> bool {
-        self.declares(way) && !hidden::has(self.input.get_or_init(|| schema::input(self.action)), way)
-    }
-
-    fn declares(&self, way: &[&str]) -> bool {
-        let listed = |schema: &'r Value, name: &&str| schema.get("properties")?.get(*name);
-        let schema = self.action.input_schema.as_deref();
-        schema.is_some_and(|schema| way.iter().try_fold(schema, listed).is_some())
+        hidden::declares(self.action, way)
+            && !hidden::has(self.input.get_or_init(|| schema::input(self.action)), way)
     }
 
     /// Whether the policy is about it, as it is registered or as an ask may claim that it is.
