@@ -16,7 +16,7 @@ use cedar_policy_core::validator::{
     ValidationMode, Validator as Cedar, ValidatorSchema, confusable_string_checks,
 };
 use found::Found;
-use hierarchy::LOOKED_AT_PER_PART;
+use hierarchy::{LOOKED_AT_MAX, LOOKED_AT_PER_PART};
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -56,6 +56,8 @@ pub(crate) struct Validator<'s> {
     members: HashMap<&'s EntityUID, Vec<usize>>,
     /// The names of the members that parameters of any action have, once somebody has asked.
     in_parameters: OnceCell<HashSet<&'s str>>,
+    /// How many asks' actions may be looked at for one `in`.
+    looked_at_max: usize,
     /// How long the ids of all actions and groups are together.
     ids_bytes: usize,
     /// How many pairs of letters may still be compared to say which action may have been meant.
@@ -69,7 +71,8 @@ pub(crate) struct Validator<'s> {
 pub(crate) struct Validated {
     pub(crate) errors: Vec<Diagnostic>,
     /// Why nobody puts it in force: it can never match, is wrong for users only, tests for what nothing has, asks for
-    /// what is not known of what it names, or has too long a name. It keeps nothing from starting.
+    /// what is not known of what it names, has too long a name, or an `in` that goes through too much. It keeps nothing
+    /// from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
@@ -116,6 +119,7 @@ impl<'s> Validator<'s> {
             typechecker: Typechecker::new(schema, MODE),
             alike: asks.iter().all(|ask| alike(ask, &asks[0])),
             asks,
+            looked_at_max: LOOKED_AT_MAX,
             ids_bytes: members.keys().map(|uid| names::compared_bytes(uid)).sum(),
             members,
             in_parameters: OnceCell::new(),
@@ -150,10 +154,11 @@ impl<'s> Validator<'s> {
         let checked = checked(template, &admitted);
         let names_unknown = !errors.is_empty();
         let (mut of_agents, mut of_users) = (Found::default(), Found::default());
-        let too_long = names::too_long(parsed);
+        let mut too_large = names::too_long(parsed);
+        too_large.extend(self.too_wide(parsed));
         // Types are not checked where that would take more memory than there is.
-        let types_of: &[&RequestEnv<'_>] = if too_long.is_empty() { &asks[..] } else { &[] };
-        let mut satisfiable = !too_long.is_empty();
+        let types_of: &[&RequestEnv<'_>] = if too_large.is_empty() { &asks[..] } else { &[] };
+        let mut satisfiable = !too_large.is_empty();
         let mut is_given_up = false;
         for ask in types_of {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
@@ -193,7 +198,7 @@ impl<'s> Validator<'s> {
         let tests = self.tests(parsed, &asks, admitted.is_empty());
         unfit.extend(tests.undeclared);
         unfit.extend(named::findings(parsed));
-        unfit.extend(too_long);
+        unfit.extend(too_large);
         Validated {
             errors: once_a_place(errors),
             unfit: once_a_place(unfit),

@@ -1,16 +1,43 @@
 //! How much Cedar looks through to tell the type of an `in`: all actions that are in the groups on its right, each as
-//! often as they are named, or all that are registered. With thousands of actions that takes longer than all the rest.
+//! often as they are named, or all that are registered. With thousands of actions that takes longer than all the rest,
+//! and what it takes of memory is gigabytes where a list names a large group again and again.
 
-use super::Validator;
+use super::{TOLD_MAX, Validator};
+use crate::diagnostics::{Diagnostic, Place};
 use crate::facts::TYPES;
+use crate::parse::Parsed;
 use cedar_policy_core::ast::{BinaryOp, EntityType, Expr, ExprKind, Literal, Var};
 
 /// As many asks' actions are looked at in the time that it takes to check another part of a condition.
 pub(super) const LOOKED_AT_PER_PART: usize = 64;
+/// How many may be looked at for one `in`, in asks: Cedar has all of their actions in one list, for each ask again. It
+/// is two hundred times what ten thousand actions have.
+pub(super) const LOOKED_AT_MAX: usize = 1 << 22;
+/// An action has an ask of an agent and one for a user.
+const ASKS_PER_ACTION: usize = 2;
 
 impl Validator<'_> {
-    /// How much is looked at beside this part of a policy to check it for one ask, in asks: an action has one of an
-    /// agent and one for a user.
+    /// The places where a policy asks whether something is in more than can be looked at.
+    pub(super) fn too_wide(&self, parsed: &Parsed) -> Vec<Diagnostic> {
+        let Some(conditions) = parsed.template.non_scope_constraints() else {
+            return Vec::new();
+        };
+        let is_too_wide = |part: &&Expr| self.looked_at(part) > self.looked_at_max;
+        let told = conditions.subexpressions().filter(is_too_wide).take(TOLD_MAX);
+        let told = told.map(|part| {
+            let message = format!(
+                "an `in` goes through more than {} actions, each as often as a group of it is named",
+                self.looked_at_max / ASKS_PER_ACTION
+            );
+            let found = Diagnostic::error(message)
+                .with_help("name each group once")
+                .about(&parsed.statement.id);
+            found.at(Place::of_loc(part.source_loc()))
+        });
+        told.collect()
+    }
+
+    /// How much is looked at beside this part of a policy to check it for one ask, in asks.
     pub(super) fn looked_at(&self, part: &Expr) -> usize {
         let ExprKind::BinaryApp {
             op: BinaryOp::In,

@@ -233,6 +233,32 @@ fn what_is_looked_through_for_an_in_is_counted() {
     }
 }
 
+/// Cedar would have them in one list, and it is not asked.
+#[test]
+fn an_in_that_goes_through_too_many_actions_is_told_and_its_types_are_not_checked() {
+    let group_asks = 4;
+    let validator = Validator {
+        looked_at_max: 10 * group_asks,
+        ..Validator::new(&SCHEMA)
+    };
+    let found = |count: usize, also: &str| {
+        let looks = format!("action in {}", list("mutate", count));
+        let text = format!("@id(\"a\") forbid (principal, action, resource) when {{ {looks} && {also} }};");
+        let parsed = parse::parse("mine", &text, &[]).unwrap();
+        let Validated { errors, unfit, .. } = validator.validate(&parsed[0]);
+        let place = unfit.first().and_then(|finding| finding.place);
+        let at = place.map(|place| text[place.offset..place.offset + place.length].to_owned());
+        let said: Vec<_> = unfit.into_iter().map(|finding| finding.message).collect();
+        (errors.len(), said, at == Some(looks))
+    };
+    let too_wide = "an `in` goes through more than 20 actions, each as often as a group of it is named";
+    assert_eq!(found(10, "context.sensitive"), (0, Vec::new(), false));
+    assert_eq!(found(10, "context.trsut.rank > 3").0, 1);
+    for also in ["context.sensitive", "false", "context.trsut.rank > 3"] {
+        assert_eq!(found(11, also), (0, vec![too_wide.to_owned()], true), "{also}");
+    }
+}
+
 #[test]
 fn a_scope_may_name_a_group_as_often_as_it_likes() {
     let validator = Validator::new(&SCHEMA);
