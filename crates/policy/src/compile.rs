@@ -177,7 +177,7 @@ impl Compiler {
             faults.extend(self.newly_unfit(&sound, before));
             let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
             add_at_other_places(&mut faults, hidden.unwrap_or_default());
-            faults.extend(self.too_much(&sound, before));
+            faults.extend(self.too_much(&sound, candidate.registry, before));
         }
         if !faults.is_empty() {
             return Err(Diagnostics(faults));
@@ -219,7 +219,12 @@ impl Compiler {
     }
 
     /// What there is too much of in these policies, if there is more of it than there was before.
-    fn too_much(&self, policies: &[Sound<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+    fn too_much(
+        &self,
+        policies: &[Sound<'_>],
+        registry: Registry<'_>,
+        before: Option<Candidate<'_>>,
+    ) -> Vec<Diagnostic> {
         let now = amounts(policies);
         if now
             .iter()
@@ -228,7 +233,11 @@ impl Compiler {
         {
             return Vec::new();
         }
-        let all = now.into_iter().zip(AMOUNTS).zip(amounts(&self.in_force(before)));
+        let in_force = self.in_force(before);
+        let mut were = amounts(&in_force);
+        let [.., checks] = &mut were;
+        *checks = self.checks_before(before, registry, CHECKS_MAX);
+        let all = now.into_iter().zip(AMOUNTS).zip(were);
         let exceeded = all.filter(|((amount, (_, bound, _)), before)| amount > bound.max(before));
         let faults = exceeded.map(|((amount, (what, bound, help)), _)| {
             Diagnostic::error(format!("the set has {amount} {what}, and may have {bound}")).with_help(help)
@@ -310,11 +319,33 @@ impl Compiler {
         if !found.flat_map(|found| &found.0).any(is_too_wide) {
             return Ok(compiled);
         }
-        let [.., before] = amounts(&self.in_force(before));
+        let before = self.checks_before(before, candidate.registry, checks_max);
         if before <= checks_max {
             return Ok(compiled);
         }
         self.policies(registry, candidate, before)
+    }
+
+    /// How much there was to validate in what was in force. Where that was more than there may be, it is as much as there
+    /// is of it under this registry, if that is more: otherwise no tool could come any more. For that it is counted and
+    /// not validated.
+    fn checks_before(
+        &self,
+        before: Option<Candidate<'_>>,
+        registry: Registry<'_>,
+        checks_max: usize,
+    ) -> usize {
+        let [.., checks] = amounts(&self.in_force(before));
+        let Some(before) = before.filter(|_| checks > checks_max) else {
+            return checks;
+        };
+        let Ok(schema) = self.schema(vocabulary::digest(registry), registry) else {
+            return checks;
+        };
+        let validator = Validator::new(&schema);
+        let parsed = before.policies.iter().flat_map(parsed).flatten();
+        let now = parsed.map(|parsed| validator.checks(&parsed));
+        now.fold(0, usize::saturating_add).max(checks)
     }
 
     /// Compiles with this bound on validation. What is known already is neither validated again nor counted.

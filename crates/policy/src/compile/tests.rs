@@ -594,26 +594,35 @@ fn what_would_take_too_long_to_validate_is_refused_before_it_does() {
 #[test]
 fn what_took_long_to_validate_before_may_take_it_again() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
-    let policies = [wide(2, 3)];
-    let validated = |tools: usize, before: Option<usize>, checks_max: usize| {
-        with_tools(&policies, wide_tools(tools), |candidate| {
-            let registry = vocabulary::digest(candidate.registry);
-            let new = |before: Option<Candidate<'_>>| {
-                let stage = Stage::New { before };
-                let found = compiler.validated(registry, candidate, stage, checks_max);
-                found.unwrap().remove(0).is_ok()
-            };
-            match before {
-                None => new(None),
-                Some(tools) => with_tools(&policies, wide_tools(tools), |before| new(Some(before))),
-            }
-        })
-    };
-    assert!(validated(3, None, 10_000));
-    assert!(!validated(3, None, 10));
-    assert!(validated(3, Some(3), 10));
-    assert!(validated(2, Some(3), 10));
-    assert!(!validated(4, Some(3), 10));
+    let (policies, more) = ([wide(2, 3)], [wide(2, 4)]);
+    let validated =
+        |policies_now: &[TenantPolicy], tools: usize, before: Option<usize>, checks_max: usize| {
+            with_tools(policies_now, wide_tools(tools), |candidate| {
+                let registry = vocabulary::digest(candidate.registry);
+                let new = |before: Option<Candidate<'_>>| {
+                    let stage = Stage::New { before };
+                    let found = compiler.validated(registry, candidate, stage, checks_max);
+                    found.unwrap().remove(0).is_ok()
+                };
+                match before {
+                    None => new(None),
+                    Some(tools) => with_tools(&policies, wide_tools(tools), |before| new(Some(before))),
+                }
+            })
+        };
+    assert!(validated(&policies, 3, None, 10_000));
+    assert!(!validated(&policies, 3, None, 10));
+    assert!(validated(&policies, 3, Some(3), 10));
+    assert!(validated(&policies, 2, Some(3), 10));
+    assert!(!validated(&more, 3, Some(3), 10));
+    // It does not stand in the way of tools, and those that come do not make too much of what is not.
+    assert!(validated(&policies, 4, Some(3), 10));
+    assert!(!validated(&more, 4, Some(3), 10));
+    let checks = with_tools(&policies, wide_tools(3), |before| {
+        compiler.checks_before(Some(before), before.registry, usize::MAX)
+    });
+    assert!(validated(&policies, 4, Some(3), checks - 1));
+    assert!(!validated(&policies, 4, Some(3), checks));
 }
 
 /// These policies with these tools in the place of those with those, or what is said against them.
