@@ -16,7 +16,7 @@ use crate::set::PolicySet;
 use crate::statement::Statement;
 use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::validate::undeclared::Span;
-use crate::validate::{TOLD_MAX, Validated, Validator};
+use crate::validate::{Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
 use amounts::{AMOUNTS, CHECKS, CHECKS_MAX, TOO_WIDE, amounts};
 use canon::Digest;
@@ -105,6 +105,8 @@ pub(crate) struct CompiledPolicy {
     pub(crate) unfit: Vec<Diagnostic>,
     /// The tests for members that something has which it is about.
     pub(crate) declared: HashSet<Span>,
+    /// Those of its policies of which not all was looked for that is wrong for users, by their ids.
+    pub(crate) more_for_users: HashSet<String>,
     /// How much there was to validate.
     pub(crate) checks: usize,
 }
@@ -391,12 +393,14 @@ impl CompiledPolicy {
             all.unfit.extend(found.unfit);
             all.warnings.extend(found.warnings);
             all.declared.extend(found.declared);
+            all.more_for_users.extend(found.more_for_users);
         }
         let Validated {
             errors,
             mut unfit,
             mut warnings,
             declared,
+            more_for_users,
         } = all;
         warnings.extend(nobody::warnings(&parsed));
         unfit.extend(parsed.iter().filter_map(like::fault));
@@ -410,6 +414,7 @@ impl CompiledPolicy {
             warnings,
             unfit,
             declared,
+            more_for_users,
             checks,
         })
     }
@@ -422,11 +427,11 @@ impl CompiledPolicy {
         })
     }
 
-    /// Whether so much is wrong for users only with the policy that this finding is about that not all of it is told:
-    /// what is told depends on which actions there are.
+    /// Whether so much is wrong for users only with the policy that this finding is about that not all of it was looked
+    /// for: what is told depends on which actions there are.
     fn has_more_for_users(&self, finding: &Diagnostic) -> bool {
-        let of_the_same = |known: &&Diagnostic| known.is_for_users && known.policy == finding.policy;
-        self.unfit.iter().filter(of_the_same).count() >= TOLD_MAX
+        let policy = finding.policy.as_ref();
+        policy.is_some_and(|policy| self.more_for_users.contains(policy))
     }
 
     /// What whoever has it in force should know.

@@ -77,6 +77,8 @@ pub(crate) struct Validated {
     pub(crate) warnings: Vec<Diagnostic>,
     /// The tests for members that something has which the policy is about.
     pub(crate) declared: HashSet<Span>,
+    /// The policies of which not all was looked for that is wrong for users, by their ids.
+    pub(crate) more_for_users: HashSet<String>,
 }
 
 /// The tests for members in the conditions of a policy.
@@ -180,6 +182,7 @@ impl<'s> Validator<'s> {
         }
         errors.extend(of_agents.into_diagnostics(parsed, names_unknown));
         errors.extend(is_given_up.then(|| given_up(parsed)));
+        let more_for_users = of_users.is_enough().then(|| parsed.statement.id.to_string());
         let of_users = of_users.into_diagnostics(parsed, names_unknown);
         let mut unfit = Vec::new();
         let is_about_agents = parsed.statement.is_about(&TYPES.agent);
@@ -204,6 +207,7 @@ impl<'s> Validator<'s> {
             unfit: once_a_place(unfit),
             warnings: once_a_place(warnings),
             declared: tests.declared,
+            more_for_users: more_for_users.into_iter().collect(),
         }
     }
 

@@ -22,8 +22,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 /// What may say more of an object's members than the list of them.
-const COMPOSING: [&str; 8] = [
+const COMPOSING: [&str; 10] = [
     "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
     "allOf",
     "anyOf",
     "oneOf",
@@ -150,16 +152,19 @@ pub(super) fn declares(action: &ToolAction, way: &[&str]) -> bool {
 }
 
 /// Whether the object that the last member on this way would be in lists its members, and this one is not among them.
-/// Behind a reference or a choice, or beside one, nobody can tell.
+/// Where there is a reference or a choice on the way, nobody can tell.
 fn lacks(action: &ToolAction, way: &[&str]) -> bool {
     let (Some((name, outer)), Some(schema)) = (way.split_last(), action.input_schema.as_deref()) else {
         return false;
     };
-    let object = outer.iter().copied().try_fold(schema, listed);
+    let plain = |schema: &'_ Value| !COMPOSING.iter().any(|keyword| schema.get(*keyword).is_some());
+    let mut outer = outer.iter().copied();
+    let object = outer.try_fold(schema, |schema, name| {
+        plain(schema).then(|| listed(schema, name)).flatten()
+    });
     object.is_some_and(|object| {
         let members = object.get("properties").and_then(Value::as_object);
-        members.is_some_and(|members| !members.contains_key(*name))
-            && !COMPOSING.iter().any(|keyword| object.get(*keyword).is_some())
+        members.is_some_and(|members| !members.contains_key(*name)) && plain(object)
     })
 }
 

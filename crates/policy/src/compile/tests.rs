@@ -5,6 +5,7 @@ use crate::Severity;
 use crate::case::{Case, Known};
 use crate::read_set::ReadSet;
 use crate::ruling::Ruling;
+use crate::validate::TOLD_MAX;
 use crate::world::{World, action, tool};
 use model::{AgentId, ReasonCode, SlashFreeName};
 use serde_json::Value;
@@ -289,6 +290,31 @@ fn a_policy_in_force_with_more_slips_for_users_than_are_told_stays_when_actions_
         places.collect::<BTreeSet<_>>()
     };
     assert!(places(&first).is_disjoint(&places(&changed.unwrap())));
+}
+
+/// So many actions have the first slip that nobody looks for the second one, until one of them is gone.
+#[test]
+fn a_policy_in_force_with_slips_for_more_asks_of_users_than_are_looked_at_stays_when_actions_go() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let cedar = "@id(\"a\") forbid (principal, action, resource) when { !(principal is User) && principal.risk_tier == \"low\" || principal is User && (context.input has a && context.input.slip == 1 || context.input has b && context.input.slip == 2) };";
+    let old = [TenantPolicy::new(
+        SlashFreeName::new("old").unwrap(),
+        cedar.to_owned(),
+    )];
+    let taking = |name: &str, parameter: &str, count: usize| {
+        let schema = json!({"properties": {parameter: {"type": "integer"}}});
+        let names = (0..count).map(|number| format!("x{number:02}"));
+        tool(name, names.map(|name| action(&name, true, Some(schema.clone()))))
+    };
+    let actions = |first: usize| vec![taking("1", "a", first), taking("2", "b", 1)];
+    let set = with_tools(&old, actions(64), |candidate| compiler.compile(candidate)).unwrap();
+    assert_eq!(set.wrong_for_users().count(), 1);
+    let changed = with_tools(&old, actions(64), |before| {
+        with_tools(&old, actions(63), |candidate| {
+            compiler.compile_new(candidate, Some(before))
+        })
+    });
+    assert_eq!(changed.unwrap().wrong_for_users().count(), 2);
 }
 
 #[test]
@@ -916,6 +942,16 @@ fn a_member_that_a_reference_or_a_choice_declares_is_not_taken_for_one_that_is_g
     }
     let to = [from[0].clone(), json!({"to": without})];
     assert_eq!(said_of_change("action", city, &from, &to), [""; 0]);
+    let city = "context has input.to.at.city && context.input.to.at.city == \"x\" || context.sensitive";
+    let within = |at: &Value| json!({"to": {"type": "object", "properties": {"at": at}}});
+    let from = [within(&seen), within(&seen)];
+    let to = [within(&seen), within(&without)];
+    assert_eq!(said_of_change("action", city, &from, &to), [""; 0]);
+    let mut hiding = within(&without);
+    hiding["to"]["allOf"] = json!([{"properties": {"at": unseen}}]);
+    let to = [within(&seen), hiding];
+    let expected = ["`mail/x1` would not let policies see `to.at.city` any more"];
+    assert_eq!(said_of_change("action", city, &from, &to), expected);
 }
 
 /// What a policy in force with this scope and these conditions tests for in vain, where actions have these properties,

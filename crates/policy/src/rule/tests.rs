@@ -205,6 +205,7 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
                 warnings: Vec::new(),
                 unfit: Vec::new(),
                 declared: std::collections::HashSet::new(),
+                more_for_users: std::collections::HashSet::new(),
                 checks: 0,
             };
             (
