@@ -3,9 +3,11 @@
 //! `serde_json` has reserved a key: an object that begins with it becomes, in a [`Value`] that is read by
 //! `serde_json`, whatever a second parser reads in the text of that member. What was bounded, searched for keys that
 //! stand twice and hashed is the object. So whatever others have written becomes a [`Value`] here, where no key means
-//! anything. What a value means is the caller's business.
+//! anything (docs/decisions/0079-values-of-others.md). What a value means is the caller's business.
 
-use serde::de::{DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -160,11 +162,11 @@ impl<'de> Visitor<'de> for Object {
         f.write_str("a map")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Map<String, Value>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<Map<String, Value>, A::Error> {
         let mut map = Map::new();
-        while let Some(key) = members.next_key()? {
-            map.insert(key, members.next_value_seed(Inside(PhantomData))?);
-        }
+        each_member(members, |key, value| {
+            map.insert(key, value);
+        })?;
         Ok(map)
     }
 }
@@ -179,13 +181,24 @@ impl<'de, K: DeserializeOwned + Ord, V: Foreign> Visitor<'de> for Members<K, V> 
         f.write_str("a map")
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<BTreeMap<K, V>, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<BTreeMap<K, V>, A::Error> {
         let mut map = BTreeMap::new();
-        while let Some(key) = members.next_key()? {
-            map.insert(key, members.next_value_seed(Inside(PhantomData))?);
-        }
+        each_member(members, |key, value| {
+            map.insert(key, value);
+        })?;
         Ok(map)
     }
+}
+
+/// Reads the members of an object, in the order in which they stand.
+fn each_member<'de, A: MapAccess<'de>, K: Deserialize<'de>, V: Foreign>(
+    mut members: A,
+    mut put: impl FnMut(K, V),
+) -> Result<(), A::Error> {
+    while let Some(key) = members.next_key()? {
+        put(key, members.next_value_seed(Inside(PhantomData))?);
+    }
+    Ok(())
 }
 
 /// Visits what may be `null`.

@@ -5,7 +5,6 @@ use crate::statement::Statement;
 use model::AgentId;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 
 /// How long an agent is in a list: an id of thirty characters, its quotes, and a comma.
 const AGENT_BYTES: usize = 33;
@@ -60,23 +59,7 @@ impl<'s> Entry<'s> {
             canary: more.canary.map(|_| &NOBODY),
             ..more
         });
-        let mut length = Length(0);
-        serde_json::to_writer(&mut length, &Self(id, text, more))
-            .expect("strings have no fallible serializers, and a length takes whatever is written");
-        length.0 + (agents * AGENT_BYTES).saturating_sub(1) + 1
-    }
-}
-
-/// How much was written.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        let length = canon::length(&Self(id, text, more)).expect("strings have no fallible serializers");
+        length + (agents * AGENT_BYTES).saturating_sub(1) + 1
     }
 }

@@ -4,7 +4,6 @@
 
 use imbl::OrdMap;
 use serde::Serialize;
-use std::io;
 use std::sync::Arc;
 
 /// The bytes of the nouns in maps that are changed through this and in no other way.
@@ -40,21 +39,5 @@ impl Counted {
 
 /// How long a noun is as storage keeps it.
 fn bytes_of<N: Serialize>(noun: &N) -> usize {
-    let mut length = Length(0);
-    serde_json::to_writer(&mut length, noun).expect("nouns have string keys and no fallible serializers");
-    length.0
-}
-
-/// How much was written to it.
-struct Length(usize);
-
-impl io::Write for Length {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0 += bytes.len();
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
+    canon::length(noun).expect("nouns have string keys and no fallible serializers")
 }
