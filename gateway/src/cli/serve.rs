@@ -325,18 +325,24 @@ async fn serve(
         // Nobody listens only if the server has ended already.
         let _ = stopping.send(true);
     });
-    let ended = async {
-        serving.await;
-        // The last handle went with the application, or goes with the job that has one: the sequencer records what
-        // waits and ends.
-        sequencer.await.context("the sequencer ended in a panic")
-    };
     tokio::select! {
-        ended = ended => {
-            ended?;
-        }
+        ended = all_ended(serving, sequencer) => ended?,
         () = out_of_patience(told) => tracing::warn!("some requests or jobs did not finish within {GRACE:?}: requests get no answer, and jobs go on after the next start"),
     }
+    Ok(())
+}
+
+/// Until all listeners have ended and, behind them, the sequencer: it ends with the last handle, which goes with the
+/// application or with the job that has one, and records what waits before.
+///
+/// Where it panics before, this ends at once: no ask can be answered any more, and whoever watches the process starts it anew.
+async fn all_ended(serving: impl Future, sequencer: Ended) -> anyhow::Result<()> {
+    let serving = async {
+        serving.await;
+        Ok(())
+    };
+    let sequencer = async { sequencer.await.context("the sequencer ended in a panic") };
+    tokio::try_join!(serving, sequencer)?;
     Ok(())
 }
 
@@ -372,4 +378,31 @@ fn show(text: &str) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{text}")?;
     out.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::future::pending;
+    use std::pin::pin;
+
+    #[tokio::test]
+    async fn a_sequencer_that_panics_does_not_leave_a_process_that_answers_nobody() {
+        let (panicked, sequencer) = oneshot::channel();
+        drop(panicked);
+        let ended = all_ended(pending::<()>(), sequencer).await;
+        assert_eq!(ended.unwrap_err().to_string(), "the sequencer ended in a panic");
+    }
+
+    #[tokio::test]
+    async fn a_sequencer_that_ends_first_does_not_cut_off_what_is_being_served() {
+        let (sequencer_ended, sequencer) = oneshot::channel();
+        sequencer_ended.send(()).unwrap();
+        let (served, serving) = oneshot::channel();
+        let mut ended = pin!(all_ended(serving, sequencer));
+        assert!(ended.as_mut().now_or_never().is_none());
+        served.send(()).unwrap();
+        ended.await.unwrap();
+    }
 }
