@@ -7,7 +7,7 @@
 //! - `level`: our verdicts as plain Cedar sets, and where that is not possible (`fallible`); in which shape the formulas are
 //!   small (`shape`);
 //! - `stage`: a schema with nothing in it but what a question is about;
-//! - `prover`, `process`: the solver, and the bounds that it works within;
+//! - `prover`, `process`, `script`: the solver, the bounds that it works within, and what it is told;
 //! - `ask`, `model`, `plainer`: a solver's model as an ask, put to both sets, and made easier to read;
 //! - [`diff()`], `directions`, `findings`: everything together.
 //!
@@ -26,6 +26,7 @@ mod process;
 mod prover;
 mod question;
 pub mod report;
+mod script;
 mod shape;
 mod stage;
 mod structure;

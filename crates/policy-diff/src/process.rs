@@ -1,6 +1,7 @@
 //! A solver in a process of its own, which is killed when nobody needs it any more. Its memory has a bound, and so has
 //! what is read of its answers. Of the gateway's environment it is shown where programs and libraries are.
 
+use crate::script::Script;
 use cedar_policy_symcc::SmtLibScript;
 use cedar_policy_symcc::solver::{Decision, DecisionWithModel, Solver, SolverError};
 use std::io;
@@ -25,7 +26,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 pub(crate) struct Process {
     /// Dropping it kills the process.
     child: Child,
-    input: BufWriter<ChildStdin>,
+    input: Script<BufWriter<ChildStdin>>,
     output: BufReader<Take<ChildStdout>>,
 }
 
@@ -45,7 +46,7 @@ impl Process {
         let output = child.stdout.take().ok_or_else(missing)?;
         Ok(Self {
             child,
-            input: BufWriter::new(input),
+            input: Script::new(BufWriter::new(input)),
             output: BufReader::new(output.take(OUTPUT_BYTES_MAX)),
         })
     }

@@ -527,3 +527,67 @@ async fn what_cannot_be_translated_is_unknown_and_never_no() {
         assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
     }
 }
+
+/// A condition with a member whose name would be this command to a solver, if it were read as one.
+fn commanding(command: &str) -> String {
+    let name = format!("x\\r{}\\r;", command.replace('"', "\\\""));
+    format!("{{\"{name}\": context.agent.name}} == {{\"{name}\": \"b\"}}")
+}
+
+/// An assertion of what is false would prove everything.
+#[tokio::test]
+async fn the_name_of_a_member_in_a_policy_is_no_command_to_the_solver() {
+    let desk = Desk::bare();
+    for command in ["(assert false)", "(reset)", "(echo \"unsat\")", "(exit)"] {
+        let report = desk.compare("", &refund(&commanding(command))).await;
+        assert_eq!(answers(&report), [Answer::Yes, Answer::No], "{command}");
+        assert_eq!(report.allows_more.examples[0].ask["agent"]["name"], "b");
+        assert!(report.proof.complete);
+    }
+}
+
+/// Schemas come from tool servers, too.
+#[tokio::test]
+async fn the_name_of_a_parameter_in_a_schema_is_no_command_to_the_solver() {
+    let name = "x\r(assert false)\r;";
+    for inner in [
+        json!({"type": "string"}),
+        json!({"type": "object", "properties": {name: {"type": "integer"}}}),
+    ] {
+        let desk = Desk::bare_with(json!({"type": "object", "properties": {name: inner}}));
+        let report = desk.compare("", &refund("context.sensitive")).await;
+        assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+        assert!(report.proof.complete);
+    }
+}
+
+#[tokio::test]
+async fn no_policy_has_the_solver_write_to_a_file() {
+    let desk = Desk::bare();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kept");
+    std::fs::write(&file, "kept").unwrap();
+    for channel in ["regular-output-channel", "diagnostic-output-channel"] {
+        let command = format!("(set-option :{channel} {})", file.display());
+        let report = desk.compare("", &refund(&commanding(&command))).await;
+        assert_eq!(answers(&report), [Answer::Yes, Answer::No], "{channel}");
+        assert_eq!(std::fs::read_to_string(&file).unwrap(), "kept", "{channel}");
+    }
+}
+
+/// What is wrong with its text would be told with words of it.
+#[tokio::test]
+async fn no_policy_has_the_solver_read_a_file() {
+    let desk = Desk::bare();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key");
+    std::fs::write(&file, "PRIVATE 0123456789").unwrap();
+    let command = format!("(include \"{}\")", file.display());
+    let report = desk.compare("", &refund(&commanding(&command))).await;
+    assert_eq!(answers(&report), [Answer::Yes, Answer::No]);
+    let told = serde_json::to_string(&report).unwrap();
+    assert!(
+        !told.contains("PRIVATE") && !told.contains("0123456789"),
+        "{told}"
+    );
+}
