@@ -79,7 +79,7 @@ impl Process {
     async fn line(&mut self) -> Result<String, SolverError> {
         let mut line = String::new();
         if self.output.read_line(&mut line).await? == 0 {
-            return Err(SolverError::Solver("it has ended, or said too much".to_owned()));
+            return Err(fault("it has ended, or said too much"));
         }
         Ok(line)
     }
@@ -94,6 +94,11 @@ fn bounded(program: &Path) -> Command {
         .arg(program)
         .kill_on_drop(true);
     command
+}
+
+/// Something is wrong with a solver, in our own words: what it says itself may be of things that are nobody's business.
+fn fault(words: &'static str) -> SolverError {
+    SolverError::Solver(words.to_owned())
 }
 
 impl Solver for Process {
@@ -113,7 +118,8 @@ impl Solver for Process {
             "sat" => Ok(Decision::Sat),
             "unsat" => Ok(Decision::Unsat),
             "unknown" => Ok(Decision::Unknown),
-            other => Err(SolverError::UnrecognizedSolverOutput(other.to_owned())),
+            complaint if complaint.starts_with("(error") => Err(fault("it complains of the question")),
+            _ => Err(fault("it says what is no answer")),
         }
     }
 
@@ -127,7 +133,7 @@ impl Solver for Process {
         self.input.flush().await?;
         let mut model = self.line().await?;
         if model.trim() != "(" {
-            return Err(SolverError::UnrecognizedSolverOutput(model));
+            return Err(fault("it shows no model"));
         }
         loop {
             let line = self.line().await?;

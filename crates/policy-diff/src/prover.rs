@@ -4,7 +4,7 @@
 //! Whatever goes wrong with a solver, the question stays open: it is never taken for a no.
 
 use crate::process::Process;
-use cedar_policy_symcc::err::Error;
+use cedar_policy_symcc::err::{Error, SolverError};
 use cedar_policy_symcc::{CedarSymCompiler, Env, WellFormedAsserts};
 use std::io;
 use std::path::PathBuf;
@@ -195,9 +195,19 @@ impl Session<'_> {
     }
 }
 
+/// Why there is no answer, in our own words. Errors repeat what a solver has said, which is neither told nor logged: it
+/// may be of things that are nobody's business.
 pub(crate) fn open(error: Error) -> Open {
     match error {
         Error::SolverUnknown => Open::Undecided,
+        // It is what `Process` says of the solver.
+        Error::SolverError(SolverError::Solver(words)) => Open::Fault(words),
+        Error::SolverError(SolverError::UnrecognizedSolverOutput(_)) => {
+            Open::Fault("it says what is no answer".to_owned())
+        }
+        Error::DecodeModel(_) | Error::ConcretizeError(_) | Error::ModelInvalid { .. } => {
+            Open::Fault("its model cannot be read".to_owned())
+        }
         other => Open::Fault(other.to_string()),
     }
 }

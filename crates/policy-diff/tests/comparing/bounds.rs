@@ -165,6 +165,37 @@ async fn a_solver_is_shown_nothing_of_the_environment_and_leaves_no_core_file() 
     assert!(seen.ends_with("core=0\n"), "{seen}");
 }
 
+/// A solver that says its version, and these lines, whatever it is asked.
+fn talkative(folder: &Path, lines: &[&str]) -> PathBuf {
+    let text = format!(
+        "#!/bin/sh\nif [ \"$1\" = --version ]; then echo 'This is cvc5 version 0'; exit; fi\n\
+         printf '%s\\n' '{}'\nexec cat >/dev/null\n",
+        lines.join("' '")
+    );
+    script(folder, &text)
+}
+
+#[tokio::test]
+async fn nothing_that_a_solver_says_is_repeated() {
+    let mut desk = Desk::bare();
+    for lines in [
+        &["(error \"Parse Error: Unexpected token: SECRET\")"][..],
+        &["SECRET"],
+        &["sat", "(error \"SECRET\")"],
+        &["sat", "(", "SECRET", ")"],
+        &["sat", "(", "(define-fun t0 () SECRET SECRET)", ")"],
+        &["sat", "(", "\"SECRET", ")"],
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        desk.prover = Prover::new(talkative(folder.path(), lines), 1, patient());
+        let report = desk.compare_sets(&[mine("")], &[mine(PERMIT)]).await;
+        assert!(report.proof.available && !report.proof.complete, "{lines:?}");
+        assert_eq!(report.allows_more.answer, Answer::Unknown, "{lines:?}");
+        let told = serde_json::to_string(&report).unwrap();
+        assert!(!told.contains("SECRET"), "{told}");
+    }
+}
+
 /// Looks at something again and again until it is there.
 async fn await_some<T>(look: impl Fn() -> Option<T>) -> T {
     loop {
