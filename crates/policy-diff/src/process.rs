@@ -4,6 +4,7 @@
 use crate::script::Script;
 use cedar_policy_symcc::SmtLibScript;
 use cedar_policy_symcc::solver::{Decision, DecisionWithModel, Solver, SolverError};
+use std::borrow::Cow;
 use std::io;
 use std::path::Path;
 use std::process::Stdio;
@@ -14,10 +15,11 @@ use tokio::process::{Child, ChildStdin, ChildStdout, Command};
 /// The most memory that a solver may take, in KiB: its questions take a hundredth of it, but for those without an end.
 const MEMORY_KIB_MAX: u32 = 1 << 20;
 /// How a shell becomes a program under a bound of memory, with nothing of the gateway's environment, in which there are
-/// keys and passwords, but where programs and their libraries are. What it has in memory goes to no core file. It is a
-/// second shell that becomes it, because `env` takes a path with a `=` for a variable.
+/// keys and passwords, but where programs and their libraries are. It is in no folder of the gateway's and can write to
+/// no file, and what it has in memory goes to no core file. It is a second shell that becomes it, because `env` takes a
+/// path with a `=` for a variable.
 const BECOMING: &str = r#"exec env -i PATH="$PATH" ${LD_LIBRARY_PATH+LD_LIBRARY_PATH="$LD_LIBRARY_PATH"} \
-sh -c 'ulimit -c 0; ulimit -v "$1" && shift && exec "$@"' sh "$@""#;
+sh -c 'ulimit -c 0; cd / && ulimit -f 0 && ulimit -v "$1" && shift && exec "$@"' sh "$@""#;
 /// The most that is read of everything that one process says, in bytes.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 
@@ -91,9 +93,18 @@ fn bounded(program: &Path) -> Command {
     command
         .args(["-c", BECOMING, "sh"])
         .arg(MEMORY_KIB_MAX.to_string())
-        .arg(program)
+        .arg(&*from_anywhere(program))
         .kill_on_drop(true);
     command
+}
+
+/// What the program is called in any folder. One that is looked for in `PATH` is called the same.
+fn from_anywhere(program: &Path) -> Cow<'_, Path> {
+    let is_looked_for = program.components().count() == 1;
+    match std::path::absolute(program) {
+        Ok(absolute) if !is_looked_for => Cow::Owned(absolute),
+        _ => Cow::Borrowed(program),
+    }
 }
 
 /// Something is wrong with a solver, in our own words: what it says itself may be of things that are nobody's business.

@@ -208,6 +208,13 @@ pub(crate) fn open(error: Error) -> Open {
         Error::DecodeModel(_) | Error::ConcretizeError(_) | Error::ModelInvalid { .. } => {
             Open::Fault("its model cannot be read".to_owned())
         }
-        other => Open::Fault(other.to_string()),
+        // Of these none has words of the solver.
+        other @ (Error::IncompleteSchema(_)
+        | Error::ActionNotInSchema(_)
+        | Error::CompileError(_)
+        | Error::EncodeError(_)
+        | Error::SolverError(SolverError::Io(_) | SolverError::SolverMarkedFailed)
+        | Error::PolicyNotWellTyped { .. }
+        | Error::NoPolicies) => Open::Fault(other.to_string()),
     }
 }
