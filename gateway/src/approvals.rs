@@ -27,6 +27,7 @@ use model::{
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 use store::ApprovalFilter;
@@ -87,6 +88,7 @@ pub struct Shown {
     policy_digest: Digest,
     #[serde(skip_serializing_if = "Option::is_none")]
     risk_level: Option<Risk>,
+    /// Not shown to agents.
     #[serde(skip_serializing_if = "Option::is_none")]
     definition: Option<Digest>,
     trust: ShownTrust,
@@ -99,6 +101,7 @@ pub struct Shown {
     run_worst: Option<Trust>,
     #[serde(skip_serializing_if = "Option::is_none")]
     user: Option<Name>,
+    /// To agents, each with those of the voter's teams that are asked.
     votes: Vec<Vote>,
     #[serde(skip_serializing_if = "Option::is_none")]
     spent_by: Option<DecisionId>,
@@ -132,9 +135,23 @@ impl ShownAgent {
     }
 }
 
+/// Takes off an approval what agents are not shown. In which teams people are beside those that are asked, and a digest
+/// of what admins have written of a tool, tell how these are registered, which decisions do not tell agents either.
+fn hide_from_agents(approval: &mut Approval) {
+    approval.request.definition = None;
+    let asked: BTreeSet<_> = approval.terms.groups().collect();
+    for vote in &mut approval.votes {
+        vote.teams.retain(|team| asked.contains(team.as_str()));
+    }
+}
+
 impl Shown {
-    fn of(approval: Approval, now: Timestamp) -> Self {
+    /// The approval as this reader may see it.
+    fn of(mut approval: Approval, reader: Reader, now: Timestamp) -> Self {
         let status = approval.status_at(now);
+        if reader.agent.is_some() {
+            hide_from_agents(&mut approval);
+        }
         let Approval { request, terms, .. } = approval;
         Self {
             id: approval.id,
@@ -207,7 +224,7 @@ pub async fn list(
         .await?;
     let now = gateway.clock.now();
     let key = |approval: &Approval| approval.id;
-    let shown = |approval| Shown::of(approval, now);
+    let shown = |approval| Shown::of(approval, reader, now);
     Ok(Json(Page::of_part(found, limit, key, shown)))
 }
 
@@ -234,7 +251,7 @@ pub async fn show(
         let waits = approval.status_at(now) == ApprovalStatus::Pending && Instant::now() < end;
         match notification {
             Some(notification) if waits && !waiters.is_closed() => notification.until(end).await,
-            _ => return Ok(Json(Shown::of(approval, now))),
+            _ => return Ok(Json(Shown::of(approval, reader, now))),
         }
         permit = gateway.reads.acquire_for_part(reader.fairness_key()).await;
     }

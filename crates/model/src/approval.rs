@@ -302,6 +302,11 @@ pub enum Unusable {
 }
 
 impl ApprovalTerms {
+    /// The teams that have to approve; none if anybody may who may approve.
+    pub fn groups(&self) -> impl Iterator<Item = &str> {
+        self.each().filter_map(|(group, _)| group)
+    }
+
     /// Each team that has to approve and how many of it; or how many people, if no team is named.
     fn each(&self) -> impl Iterator<Item = (Option<&str>, u32)> {
         let also = self.also.iter();
@@ -455,10 +460,9 @@ impl Approval {
             return Err(VoteError::OwnRequest(user.clone()));
         }
         if !self.terms.each().any(|(group, _)| is_in(group, &voter.teams)) {
-            let groups = self.terms.each().filter_map(|(group, _)| group);
             return Err(VoteError::NotInGroup {
                 user: user.clone(),
-                groups: groups.map(str::to_owned).collect(),
+                groups: self.terms.groups().map(str::to_owned).collect(),
             });
         }
         if self.terms.exclude_owner && self.answers_for_agent(user, &voter.teams) {

@@ -77,7 +77,7 @@ impl Gateway {
         let look = async move { store.approval(tenant, id).await };
         let approval = in_place(permit, look).await??;
         let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
-        Ok(Shown::of(approval, self.clock.now()))
+        Ok(Shown::of(approval, Reader::from(caller), self.clock.now()))
     }
 }
 

@@ -4,7 +4,7 @@ use crate::{Scene, key, merging, with};
 use engine::EntryKind;
 use gateway::changes::{By, Force, Order, Plan};
 use model::{AgentId, Attributes, Directory, Name, Noun, Team, Timestamp, User, Write};
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -108,6 +108,65 @@ async fn each_group_that_policies_name_has_to_approve() {
     let answer = scene.stage.ask(&retry).await.expect(200);
     assert_eq!(answer["reason"], "approved by `sue`, `ann`");
     scene.stage.assert_sound().await;
+}
+
+/// Ann is in another team as well, which nobody asks; and an agent could guess what a tool is registered with.
+#[tokio::test]
+async fn an_agent_is_shown_only_the_asked_teams_of_voters_and_no_digest_of_a_definition() {
+    let scene = Scene::with_terms("@approvers(\"leads\")").await;
+    let stage = &scene.stage;
+    let sue = ask_support_for_customers(&scene).await;
+    stage.admin("PUT", "/v1/teams/core", &json!({})).await.expect(201);
+    for (user, teams) in [
+        ("ann", json!(["core", "leads"])),
+        ("sue", json!(["core", "support"])),
+    ] {
+        let path = format!("/v1/users/{user}");
+        let body = json!({ "teams": teams });
+        stage.admin("PUT", &path, &body).await.expect(200);
+    }
+    let mut ask = merging();
+    ask["context"]["source_trust"] = json!("semi_trusted_customer");
+    let answer = stage.ask(&ask).await.expect(200);
+    let id = answer["approval"]["id"].as_str().unwrap();
+    for voter in [&sue, &scene.ann] {
+        let voted = scene.vote(voter, id, "approve").await.expect(200);
+        assert!(voted["definition"].is_string(), "{voted}");
+    }
+    let teams = |shown: &Value| -> Vec<Value> {
+        let votes = shown["votes"].as_array().unwrap().iter();
+        votes.map(|vote| vote["teams"].clone()).collect()
+    };
+    let path = format!("/v1/approvals/{id}");
+    for (reader, is_agent) in [
+        (&stage.agent.token, true),
+        (&scene.ann, false),
+        (&scene.auditor, false),
+    ] {
+        let shown = stage.get(&path, reader).await.expect(200);
+        let list = stage.get("/v1/approvals", reader).await.expect(200);
+        assert_eq!(list["items"], json!([shown]));
+        let expected = if is_agent {
+            [json!(["support"]), json!(["leads"])]
+        } else {
+            [json!(["core", "support"]), json!(["core", "leads"])]
+        };
+        assert_eq!(teams(&shown), expected, "{shown}");
+        assert_eq!(shown.get("definition").is_none(), is_agent, "{shown}");
+    }
+}
+
+#[tokio::test]
+async fn an_agent_is_shown_no_teams_of_voters_where_none_is_asked() {
+    let scene = Scene::set().await;
+    let id = scene.approved().await;
+    assert_eq!(scene.shown(&id).await["votes"][0]["teams"], json!(["leads"]));
+    let path = format!("/v1/approvals/{id}");
+    let own = scene.stage.get(&path, &scene.stage.agent.token).await.expect(200);
+    assert_eq!(
+        (&own["votes"][0]["user"], &own["votes"][0]["teams"]),
+        (&json!("ann"), &json!([]))
+    );
 }
 
 #[tokio::test]
