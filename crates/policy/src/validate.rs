@@ -162,6 +162,7 @@ impl<'s> Validator<'s> {
         let types_of: &[&RequestEnv<'_>] = if too_large.is_empty() { &asks[..] } else { &[] };
         let mut satisfiable = !too_large.is_empty();
         let mut is_given_up = false;
+        let written = names::widest_written(parsed);
         for ask in types_of {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
             let found = if is_of_a_user {
@@ -177,7 +178,7 @@ impl<'s> Validator<'s> {
                 break;
             }
             let types = self.typechecker.typecheck_by_single_request_env(&checked, ask);
-            self.take_member_letters(&types, ask);
+            self.take_member_letters(&types, ask, written);
             satisfiable |= found.add(parsed, types);
         }
         errors.extend(of_agents.into_diagnostics(parsed, names_unknown));

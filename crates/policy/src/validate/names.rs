@@ -58,19 +58,26 @@ impl Validator<'_> {
         unrecognized_action_id_help(unknown, self.schema)
     }
 
-    /// Takes what it took at most to say which members of this ask may have been meant by those that it does not have.
-    /// What one ask takes is known only afterwards, and a policy's length bounds it.
-    pub(super) fn take_member_letters(&self, types: &PolicyCheck, ask: &RequestEnv<'_>) {
+    /// Takes what it took at most to say which members of this ask, or of a record that the policy writes out, may have
+    /// been meant by those that it does not have. `written` is [`widest_written`] of the policy. What one ask takes is
+    /// known only afterwards, and a policy's length bounds it.
+    pub(super) fn take_member_letters(&self, types: &PolicyCheck, ask: &RequestEnv<'_>, written: usize) {
         let (PolicyCheck::Irrelevant(errors, _) | PolicyCheck::Fail(errors)) = types else {
             return;
         };
-        let misspelt = errors.iter().filter_map(|error| match error {
-            ValidationError::UnsafeAttributeAccess(slip) => Some(way_bytes(&slip.attribute_access)),
-            _ => None,
-        });
-        let misspelt: usize = misspelt.sum();
-        if misspelt > 0 {
-            let letters = misspelt.saturating_mul(widest_bytes(&ask.context_type()));
+        // Only of what is neither the context's nor an entity's it is not known which record it is a member of.
+        let (mut known, mut others) = (0, 0);
+        for error in errors {
+            if let ValidationError::UnsafeAttributeAccess(slip) = error {
+                let is_other = matches!(slip.attribute_access, AttributeAccess::Other(_));
+                let misspelt = if is_other { &mut others } else { &mut known };
+                *misspelt += way_bytes(&slip.attribute_access);
+            }
+        }
+        if known + others > 0 {
+            let asked = widest_bytes(&ask.context_type());
+            let letters = known.saturating_mul(asked);
+            let letters = letters.saturating_add(others.saturating_mul(asked.max(written)));
             let left = self.member_letters_left.get();
             self.member_letters_left.set(left.saturating_sub(letters));
         }
@@ -93,6 +100,20 @@ fn widest_bytes(of: &Type) -> usize {
     let own: usize = attrs.keys().map(|name| name.len() + 1).sum();
     let inner = attrs.iter().map(|(_, member)| widest_bytes(&member.attr_type));
     inner.fold(own, usize::max)
+}
+
+/// How long the names of all members are that one record has which the policy writes out.
+pub(super) fn widest_written(parsed: &Parsed) -> usize {
+    let Some(conditions) = parsed.template.non_scope_constraints() else {
+        return 0;
+    };
+    let written = conditions
+        .subexpressions()
+        .filter_map(|part| match part.expr_kind() {
+            ExprKind::Record(members) => Some(members.keys().map(|name| name.len() + 1).sum::<usize>()),
+            _ => None,
+        });
+    written.max().unwrap_or_default()
 }
 
 /// How long the id of this action is where Cedar compares it.

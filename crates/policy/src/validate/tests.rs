@@ -583,6 +583,25 @@ fn which_members_may_have_been_meant_is_said_until_it_takes_long_and_then_nothin
     assert!(said(&in_force, fine).is_empty());
 }
 
+/// Cedar compares the name with all that the policy has written there, which may be far more than the context has.
+#[test]
+fn which_member_of_a_written_record_may_have_been_meant_takes_as_many_letters_as_are_written() {
+    let taken = |members: usize| {
+        let written = (0..members).map(|number| format!("\"{number:0200}\": 1"));
+        let record = written.collect::<Vec<_>>().join(", ");
+        let text =
+            format!("@id(\"a\") forbid (principal, action, resource) when {{ {{{record}}}.slip == 1 }};");
+        let validator = Validator::new(&SCHEMA).of_new();
+        let parsed = parse::parse("mine", &text, &[]).unwrap();
+        let errors = validator.validate(&parsed[0]).errors;
+        assert!(errors[0].message.ends_with("not found"), "{errors:?}");
+        MEMBER_LETTERS_MAX - validator.member_letters_left.get()
+    };
+    let compared = "slip ".len() * 500 * 201;
+    assert!(taken(500) >= compared);
+    assert!(taken(1) < compared);
+}
+
 #[test]
 fn too_long_a_name_of_a_member_is_told_and_not_compared() {
     let of = |length: usize| "n".repeat(length);
