@@ -3,7 +3,11 @@
 use cedar_policy_core::parser::Loc;
 use serde::Serialize;
 use std::collections::BTreeSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
+
+/// How long what Cedar says may be, in bytes, without the mark that there is more. It writes types out, and that of
+/// parameters may have thousands of members: a text of some thousand slips would be told in gigabytes.
+pub(crate) const SAID_BYTES_MAX: usize = 1_024;
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -59,6 +63,27 @@ pub(crate) enum Subject {
     Policies,
     /// The input schema of an action, whatever the policies.
     InputSchema,
+}
+
+/// What Cedar says, or the beginning of it. What is behind that is not kept, and mostly not written at all.
+pub(crate) fn said<T: fmt::Display + ?Sized>(found: &T) -> String {
+    let mut beginning = Beginning(String::new());
+    if write!(beginning, "{found}").is_err() {
+        beginning.0.push('…');
+    }
+    beginning.0
+}
+
+/// A text that ends where it becomes too long.
+struct Beginning(String);
+
+impl fmt::Write for Beginning {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let left = SAID_BYTES_MAX.saturating_sub(self.0.len());
+        let end = text.floor_char_boundary(left);
+        self.0.push_str(&text[..end]);
+        if end < text.len() { Err(fmt::Error) } else { Ok(()) }
+    }
 }
 
 /// One finding.
@@ -121,8 +146,8 @@ impl Diagnostic {
         Self {
             policy: None,
             severity,
-            message: found.to_string(),
-            help: found.help().map(|help| help.to_string()),
+            message: said(found),
+            help: found.help().map(|help| said(&help)),
             place: label.map(|label| Place::of(text, label.offset(), label.len())),
             subject: Subject::default(),
             is_for_users: false,
@@ -269,6 +294,17 @@ mod tests {
             }
         );
         assert_eq!(Place::of("ë", 1, 1).offset, 0);
+    }
+
+    #[test]
+    fn of_what_cedar_says_at_length_there_is_the_beginning() {
+        let fitting = "x".repeat(SAID_BYTES_MAX);
+        assert_eq!(said(fitting.as_str()), fitting);
+        assert_eq!(said(&format_args!("{fitting}y")), format!("{fitting}…"));
+        // A character that does not fit is left out whole.
+        let odd = format!("x{}", "ë".repeat(SAID_BYTES_MAX));
+        let expected = format!("x{}…", "ë".repeat((SAID_BYTES_MAX - 1) / 2));
+        assert_eq!(said(odd.as_str()), expected);
     }
 
     #[test]

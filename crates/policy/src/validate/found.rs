@@ -6,7 +6,7 @@
 
 use super::undeclared::Span;
 use super::{TOLD_MAX, finding, too_deep};
-use crate::diagnostics::{Diagnostic, Severity};
+use crate::diagnostics::{Diagnostic, Severity, said};
 use crate::parse::Parsed;
 use cedar_policy_core::validator::ValidationError;
 use cedar_policy_core::validator::typecheck::PolicyCheck;
@@ -57,7 +57,7 @@ impl Found {
     fn tell(&mut self, parsed: &Parsed, error: &ValidationError) {
         let place = place(error);
         let is_news = match self.told.get(&place) {
-            Some(told) => error.to_string() < told.message,
+            Some(told) => said(error) < told.message,
             None => self.told.len() < TOLD_MAX,
         };
         if is_news {

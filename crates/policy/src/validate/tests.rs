@@ -4,6 +4,7 @@
 use super::found::ASKS_TOLD_MAX;
 use super::names::{ACTION_ID_BYTES_MAX, MEMBER_LETTERS_MAX};
 use super::*;
+use crate::diagnostics::SAID_BYTES_MAX;
 use crate::parse;
 use crate::schema;
 use crate::world::{action, tool};
@@ -509,6 +510,27 @@ fn what_is_not_known_is_told_once_and_not_as_nested_too_deeply() {
         let errors: Vec<_> = errors.iter().map(|error| error.message.as_str()).collect();
         assert_eq!((errors, unfit), (vec![said], Vec::new()));
     }
+}
+
+#[test]
+fn what_is_wrong_is_told_without_all_members_of_the_parameters() {
+    let members = (0..200).map(|number| (format!("{number:0200}"), json!({"type": "string"})));
+    let members: serde_json::Map<_, _> = members.collect();
+    let wide = action("write", true, Some(json!({"properties": members})));
+    let schema = schema_of(&[tool("wide", [wide])]);
+    let text = "@id(\"a\") forbid (principal, action, resource) when { context.input > 1 };";
+    let parsed = parse::parse("mine", text, &[]).unwrap();
+    let errors = Validator::new(&schema).validate(&parsed[0]).errors;
+    let [error] = &errors[..] else {
+        panic!("{errors:?}");
+    };
+    let said = &error.message;
+    assert!(
+        said.starts_with("for policy `mine/a`, unexpected type: expected "),
+        "{said}"
+    );
+    assert!(said.contains("000") && said.ends_with('…'), "{said}");
+    assert!(said.len() <= SAID_BYTES_MAX + "…".len(), "{said}");
 }
 
 #[test]
