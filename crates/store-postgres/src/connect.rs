@@ -134,7 +134,10 @@ pub(crate) fn loads(base: &PgConnectOptions) -> Arc<Connections> {
 
 /// The connection for comparing revisions: whether any directory has to be loaded.
 pub(crate) fn looks(base: &PgConnectOptions) -> Arc<Connections> {
-    Connections::new(reader(base, LOOK_TIME_MAX), LOOKS_MAX, LOOK_WAIT_MAX)
+    // The pages of `tenants` that a long transaction of somebody else has left stay, full or empty, because the rows
+    // that are alive stand behind them. What goes by the key does not read them any more once they are vacuumed.
+    let options = reader(base, LOOK_TIME_MAX).options([("enable_seqscan", "off")]);
+    Connections::new(options, LOOKS_MAX, LOOK_WAIT_MAX)
 }
 
 /// The connection on which rows are deleted that nobody asks for any more. A statement is planned anew each time: how

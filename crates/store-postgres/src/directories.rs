@@ -74,7 +74,8 @@ impl Directories for PostgresStore {
     }
 
     async fn revisions(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
-        let query = || sqlx::query!("SELECT tenant_id, revision FROM tenants");
+        // In the order of the key, because only then there is a plan that goes by the key.
+        let query = || sqlx::query!("SELECT tenant_id, revision FROM tenants ORDER BY tenant_id");
         let rows = self.looks.read(query).await?;
         let decoded = rows.into_iter().map(|row| {
             let tenant = TenantId::from_bytes(row.tenant_id.into_bytes());

@@ -281,3 +281,64 @@ async fn reservations_that_should_have_ended_are_found_in_the_order_in_which_the
     assert!(plan.contains("Index Scan using reservations_ending"), "{plan}");
     assert!(!plan.contains("Sort"), "{plan}");
 }
+
+#[tokio::test]
+async fn a_look_does_not_read_what_a_long_transaction_has_left() {
+    const LOOK: &str = "SELECT tenant_id, revision FROM tenants ORDER BY tenant_id";
+    assert!(include_str!("../directories.rs").contains(LOOK));
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let (mut long, mut stranger) = (database.stranger().await, database.stranger().await);
+    // Until it ends, nothing is cleared away that it could still see, nor anything later.
+    sqlx::raw_sql("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT FROM tenants")
+        .execute(&mut long)
+        .await
+        .unwrap();
+    // An ANALYZE of the server's own at the moment of VACUUM would keep versions, too. Each commit replaces the row of
+    // its tenant.
+    for statement in [
+        "ALTER TABLE tenants SET (autovacuum_enabled = off)",
+        "SET synchronous_commit = off",
+        "DO $$
+         BEGIN
+             FOR number IN 1..5000 LOOP
+                 UPDATE tenants SET revision = revision;
+                 COMMIT;
+             END LOOP;
+         END
+         $$",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut stranger).await.unwrap();
+    }
+    sqlx::raw_sql("ROLLBACK").execute(&mut long).await.unwrap();
+    sqlx::raw_sql("VACUUM tenants")
+        .execute(&mut stranger)
+        .await
+        .unwrap();
+    let pages: i64 =
+        sqlx::query_scalar("SELECT pg_relation_size('tenants') / current_setting('block_size')::bigint")
+            .fetch_one(&mut stranger)
+            .await
+            .unwrap();
+    assert!(pages > 20, "{pages} pages: nothing was left");
+    let mut lent = store.looks.lend().await.unwrap();
+    let explain = AssertSqlSafe(format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) {LOOK}"));
+    let plan = sqlx::query_scalar::<_, String>(explain)
+        .fetch_all(lent.start().unwrap())
+        .await;
+    let plan = lent.settle_clean(plan).unwrap().join("\n");
+    // Of the topmost node, which has read what those below it have.
+    let buffers = plan
+        .lines()
+        .find_map(|line| line.trim().strip_prefix("Buffers: shared "));
+    let read: i64 = buffers
+        .expect(&plan)
+        .split(' ')
+        .filter_map(|part| part.split_once('='))
+        .filter(|(what, _)| matches!(*what, "hit" | "read"))
+        .map(|(_, buffers)| buffers.parse::<i64>().unwrap())
+        .sum();
+    assert!(read < pages / 2, "{read} of {pages} pages:\n{plan}");
+}
