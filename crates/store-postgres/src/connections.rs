@@ -22,8 +22,12 @@ use store::{Room, Source, StoreError, TurnOver};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::timeout;
 
-/// How long undoing may take before the connection is given up instead, which undoes just as well.
-const ROLLBACK_TIME_MAX: Duration = Duration::from_secs(1);
+/// How long it may take to make a connection clean or to close it: undoing, or the rest of an answer that nobody waits
+/// for any more. After that it is given up instead, which undoes just as well.
+const CLEANING_TIME_MAX: Duration = Duration::from_secs(1);
+/// How often a connection is lent again behind a statement that nobody waited for to its end. One that was still being
+/// prepared stays prepared in the server for as long as the session lasts, and the driver does not know of it.
+pub(crate) const ABANDONED_MAX: u32 = 256;
 /// What PostgreSQL calls the end of a session whose transaction stood idle for too long (`idle_in_transaction_session_timeout`).
 const IDLE_IN_TRANSACTION: &str = "25P03";
 
@@ -71,10 +75,12 @@ enum Identity {
     Known(Session),
 }
 
-/// A connection, and which session it is.
+/// A connection, and what is known of its session.
 struct Kept {
     connection: PgConnection,
     identity: Identity,
+    /// How many of its statements nobody has waited for to their ends.
+    abandoned: u32,
 }
 
 impl From<PgConnection> for Kept {
@@ -82,6 +88,7 @@ impl From<PgConnection> for Kept {
         Self {
             connection,
             identity: Identity::NotAsked,
+            abandoned: 0,
         }
     }
 }
@@ -193,6 +200,7 @@ impl Connections {
             let rows = if tried.is_left() {
                 lent.settle_clean(rows)
             } else {
+                lent.hang_up();
                 rows
             };
             match rows {
@@ -223,7 +231,7 @@ impl Connections {
         let idle = self.lock().take();
         for kept in idle.into_iter().flatten() {
             // Whether the server heard the good-bye does not matter.
-            drop(timeout(ROLLBACK_TIME_MAX, kept.connection.close()).await);
+            drop(timeout(CLEANING_TIME_MAX, kept.connection.close()).await);
         }
     }
 
@@ -254,8 +262,11 @@ enum State {
     Clean,
     /// A transaction is open and no statement is running: it can be lent again after ROLLBACK.
     InTransaction,
-    /// A statement was sent and its end was not seen: nobody knows. It is closed.
-    Busy,
+    /// A statement was sent and its end was not seen yet. It can be lent again when the server has answered, and behind
+    /// ROLLBACK where a transaction may be open then.
+    Running { may_be_open: bool },
+    /// It failed, or was waited for in vain: nobody knows. It is closed.
+    Broken,
 }
 
 /// A connection, until it is dropped. Whoever drops it in the middle of something leaves neither transaction nor lock behind.
@@ -271,9 +282,19 @@ pub(crate) struct Lent {
 }
 
 impl Lent {
-    /// The connection, to run a statement on. Until [`settle`](Self::settle) says how it ended, it counts as broken off.
+    /// The connection, to run a statement on. Until [`settle`](Self::settle) or [`settle_clean`](Self::settle_clean) says
+    /// how it ended, it counts as running.
     pub(crate) fn start(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
-        self.state = State::Busy;
+        self.run(self.state != State::Clean)
+    }
+
+    /// The connection, to begin a transaction on.
+    pub(crate) fn start_transaction(&mut self) -> Result<&mut PgConnection, sqlx::Error> {
+        self.run(true)
+    }
+
+    fn run(&mut self, may_be_open: bool) -> Result<&mut PgConnection, sqlx::Error> {
+        self.state = State::Running { may_be_open };
         let kept = self.kept.as_mut().ok_or(sqlx::Error::PoolClosed)?;
         Ok(&mut kept.connection)
     }
@@ -313,17 +334,21 @@ impl Lent {
             .as_ref()
             .err()
             .is_none_or(|error| severity(error) == Some(PgSeverity::Error));
-        if is_open {
-            self.state = State::InTransaction;
-        }
+        self.state = if is_open {
+            State::InTransaction
+        } else {
+            State::Broken
+        };
         outcome
     }
 
     /// Notes how a statement ended that was to leave nothing open.
     pub(crate) fn settle_clean<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
-        if outcome.is_ok() {
-            self.state = State::Clean;
-        }
+        self.state = if outcome.is_ok() {
+            State::Clean
+        } else {
+            State::Broken
+        };
         outcome
     }
 
@@ -343,19 +368,20 @@ impl Lent {
 
     /// Undoes what was done, and returns when the locks are given back or the connection is closed.
     pub(crate) async fn roll_back(&mut self) {
-        if self.state == State::InTransaction {
-            self.state = if let Some(kept) = &mut self.kept {
-                roll_back(&mut kept.connection).await
-            } else {
-                State::Busy
-            };
+        if self.state == State::InTransaction
+            && let Some(kept) = &mut self.kept
+            && roll_back(&mut kept.connection).await
+        {
+            self.state = State::Clean;
         }
-        if self.state == State::Busy {
+        // What still runs has been waited for already.
+        if self.state != State::Clean {
             self.kept = None;
         }
     }
 
-    /// Closes it, because nobody knows what became of the last statement. Returns which session it was, if it is known.
+    /// Closes it, because nobody knows what became of the last statement, or nobody takes the rest of its answer. Returns
+    /// which session it was, if it is known.
     pub(crate) fn hang_up(&mut self) -> Option<Session> {
         match self.kept.take()?.identity {
             Identity::Known(session) => Some(session),
@@ -376,26 +402,41 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
-        let Some(mut kept) = self.kept.take() else {
+        let Some(kept) = self.kept.take() else {
             return;
         };
         match self.state {
             State::Clean => keep(&self.home, kept),
             // Closing it ends the transaction too: the server notices at the latest when the statement ends.
-            State::Busy => drop(kept),
-            State::InTransaction => {
+            State::Broken => drop(kept),
+            State::InTransaction | State::Running { .. } => {
                 // Without a runtime, as when a program ends, the connection is closed, which undoes as well.
                 if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-                    let (home, permit) = (Arc::clone(&self.home), self.permit.take());
+                    let cleaning = clean(Arc::clone(&self.home), kept, self.state);
+                    let permit = self.permit.take();
                     runtime.spawn(async move {
-                        if roll_back(&mut kept.connection).await == State::Clean {
-                            keep(&home, kept);
-                        }
+                        cleaning.await;
                         drop(permit);
                     });
                 }
             }
         }
+    }
+}
+
+/// Keeps a connection whose holder has dropped it in a transaction or in the middle of a statement, once nothing is
+/// running and nothing is open on it. Whoever hangs up often would otherwise have the next one wait each time until a
+/// connection is made.
+async fn clean(home: Arc<Connections>, mut kept: Kept, state: State) {
+    if matches!(state, State::Running { .. }) {
+        kept.abandoned += 1;
+        if kept.abandoned > ABANDONED_MAX || !is_answered(&mut kept.connection).await {
+            return;
+        }
+    }
+    let nothing_is_open = state == State::Running { may_be_open: false };
+    if nothing_is_open || roll_back(&mut kept.connection).await {
+        keep(&home, kept);
     }
 }
 
@@ -446,13 +487,17 @@ fn keep(home: &Connections, kept: Kept) {
     home.with_idle(|idle| idle.push(kept));
 }
 
-async fn roll_back(connection: &mut PgConnection) -> State {
-    let done = timeout(ROLLBACK_TIME_MAX, sqlx::raw_sql("ROLLBACK").execute(connection)).await;
-    if matches!(done, Ok(Ok(_))) {
-        State::Clean
-    } else {
-        State::Busy
-    }
+/// Undoes what was done, and returns whether it is undone.
+async fn roll_back(connection: &mut PgConnection) -> bool {
+    let done = timeout(CLEANING_TIME_MAX, sqlx::raw_sql("ROLLBACK").execute(connection)).await;
+    matches!(done, Ok(Ok(_)))
+}
+
+/// Reads the rest of what the server answers, and returns whether there was no error in it. The driver counts the answers
+/// that it has not read, and sends the rest of a statement of which only a part was sent.
+async fn is_answered(connection: &mut PgConnection) -> bool {
+    let done = timeout(CLEANING_TIME_MAX, connection.ping()).await;
+    matches!(done, Ok(Ok(())))
 }
 
 /// Waits for a statement, but not for ever. One that was not waited for has to count as broken off.

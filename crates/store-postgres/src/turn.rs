@@ -88,7 +88,7 @@ fn opening(tenants: &[TenantId]) -> String {
 
 async fn lock(lent: &mut Lent, text: String) -> Result<Vec<PgRow>, sqlx::Error> {
     let statements = sqlx::raw_sql(AssertSqlSafe(text));
-    let rows = in_time(lent.time_max(), statements.fetch_all(lent.start()?)).await;
+    let rows = in_time(lent.time_max(), statements.fetch_all(lent.start_transaction()?)).await;
     lent.settle(rows)
 }
 

@@ -3,14 +3,17 @@
 
 use super::{CUT_TRIES, PATIENCE, TRIES, database, end_sessions, head, open, open_at, write_three};
 use crate::PostgresStore;
+use crate::connections::{ABANDONED_MAX, Connections};
 use crate::testing::{Cut, Database, Network};
+use futures_util::FutureExt;
 use model::{Bucket, Timestamp};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain};
 use store::conformance::{STALLS_MAX, stood_still, try_commit};
 use store::{
-    Batch, BlockClaim, BucketKey, Buckets, Budgets, CommitError, Directories, IndexedBlock, Journal, Records,
-    RequestKey, SearchIndex, Wanted,
+    BYTES_AT_ONCE, Batch, BlockClaim, BucketKey, Buckets, Budgets, CommitError, Directories, IndexedBlock,
+    Journal, Records, RequestKey, SearchIndex, Wanted,
 };
 use tokio::time::timeout;
 
@@ -307,6 +310,104 @@ async fn a_begin_that_is_dropped_while_it_waits_leaves_no_lock() {
         quick += usize::from(is_quick);
         spoilt += usize::from(!is_quick);
     }
+}
+
+/// The process that serves what is lent next, once so many can be lent.
+async fn process(connections: &Arc<Connections>, free: usize) -> i32 {
+    let given_back = async {
+        while connections.free() < free {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    timeout(PATIENCE, given_back)
+        .await
+        .expect("a permit was not given back");
+    let mut lent = connections.lend().await.unwrap();
+    let asked = sqlx::query_scalar("SELECT pg_backend_pid()");
+    let process = asked.fetch_one(lent.start().unwrap()).await;
+    lent.settle_clean(process).unwrap()
+}
+
+#[tokio::test]
+async fn who_is_dropped_in_the_middle_of_a_statement_takes_no_connection_along() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    write_three(&store, &mut chain).await;
+    let tenants = [chain.tenant];
+    let free = [&store.turns, &store.readers].map(|connections| connections.free());
+    let serving = async || {
+        [
+            process(&store.turns, free[0]).await,
+            process(&store.readers, free[1]).await,
+        ]
+    };
+    let (mut before, mut closed) = (serving().await, 0);
+    for round in 0..50 {
+        // Each has sent something by then, and its answer is not here yet.
+        drop(store.entries(chain.tenant, 0, 10).now_or_never());
+        if round % 2 == 0 {
+            drop(store.begin(&tenants).now_or_never());
+        } else if let Ok(mut turn) = store.begin(&tenants).await {
+            drop(turn.find_requests(&[chain.key("call-1")]).now_or_never());
+        }
+        let after = serving().await;
+        // Where the machine stands still for longer than an answer is waited for.
+        closed += usize::from(after != before);
+        assert!(
+            closed <= STALLS_MAX,
+            "{closed} were closed, the last in round {round}"
+        );
+        before = after;
+    }
+    assert_eq!([store.turns.free(), store.readers.free()], free);
+    // And nothing is left open.
+    write_three(&open(&database).await, &mut chain).await;
+}
+
+#[tokio::test]
+async fn a_connection_on_which_very_many_statements_were_dropped_is_made_anew() {
+    let database = database().await;
+    let store = open(&database).await;
+    let chain = Chain::new(1);
+    let free = store.readers.free();
+    let (mut before, mut abandoned) = (process(&store.readers, free).await, 0);
+    for _ in 0..64 * ABANDONED_MAX {
+        // On a machine with much to do the answer may be here at once, and then nothing is dropped.
+        abandoned += u32::from(store.entries(chain.tenant, 0, 10).now_or_never().is_none());
+        let after = process(&store.readers, free).await;
+        if after == before {
+            continue;
+        }
+        if abandoned > ABANDONED_MAX {
+            return;
+        }
+        // The machine stood still for longer than an answer is waited for.
+        (before, abandoned) = (after, 0);
+    }
+    panic!("after so many it was never made anew");
+}
+
+/// Nobody reads the rest of what was asked for, however much that is.
+#[tokio::test]
+async fn a_connection_on_which_a_read_ended_by_its_bytes_is_not_lent_again() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    for _ in 0..4 {
+        let ask = Ask {
+            text: "x".repeat(BYTES_AT_ONCE / 3),
+            ..Ask::default()
+        };
+        let mut batch = Batch::default();
+        chain.decision(&mut batch, &ask);
+        store::conformance::commit(&store, &batch).await;
+    }
+    let free = store.readers.free();
+    let before = process(&store.readers, free).await;
+    let entries = store.entries(chain.tenant, 0, 10).await.unwrap();
+    assert_eq!(entries.len(), 3);
+    assert_ne!(process(&store.readers, free).await, before, "it was lent again");
 }
 
 #[tokio::test]
