@@ -24,6 +24,7 @@ use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
 use policy::{Compiler, Diagnostic, Diagnostics, PolicySet};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use store::StoreError;
 
 /// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway;
 /// quarantines, freezes and other gateways move the directory in between, and of several that change the same tenant
@@ -152,7 +153,7 @@ impl Gateway {
             if plan.writes.is_empty() {
                 // It may have to follow another gateway.
                 drop(alone.take());
-                if self.is_latest(before).await? {
+                if self.is_latest(before, Some(lock.kept())).await? {
                     return Ok(plan.answer);
                 }
                 continue;
@@ -205,14 +206,15 @@ impl Gateway {
 
     /// Whether a tenant has not been changed any more: what writes nothing is compared by no commit, and whoever is
     /// told that it is so already relies on that. Where it has been, by another gateway or by a commit of unknown
-    /// outcome, what it is now is in force when this returns.
-    pub(crate) async fn is_latest(&self, known: &TenantSnapshot) -> Result<bool, Refusal> {
+    /// outcome, what it is now is in force when this returns. The lock of a caller that may hang up is kept until the
+    /// look is over.
+    pub(crate) async fn is_latest(
+        &self,
+        known: &TenantSnapshot,
+        kept: Option<KeptLock>,
+    ) -> Result<bool, Refusal> {
         let tenant = known.directory.tenant.id;
-        let look = self.change_locks.look().await;
-        // A turn: it waits for whatever is being committed, also where nobody knows that any more.
-        let turn = self.store.begin(&[tenant]).await?;
-        let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
-        drop((turn, look));
+        let revision = self.revision_in_turn(tenant, kept).await?;
         if revision == known.revision {
             return Ok(true);
         }
@@ -223,6 +225,25 @@ impl Gateway {
         } else {
             Err(Refusal::ledger_unavailable())
         }
+    }
+
+    /// The revision of a tenant, as a turn finds it, which waits for whatever is being committed, also where nobody knows
+    /// that any more. It goes on when its caller hangs up, because in the server it does so anyway: its place among the few
+    /// that look is taken until it is over, and so is the lock, or else one tenant would have all of these places.
+    async fn revision_in_turn(&self, tenant: TenantId, kept: Option<KeptLock>) -> Result<u64, Refusal> {
+        let look = self.change_locks.look().await;
+        let store = Arc::clone(&self.store);
+        let looking = tokio::spawn(async move {
+            let turn = store.begin(&[tenant]).await?;
+            let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
+            drop((turn, look, kept));
+            Ok::<_, StoreError>(revision)
+        });
+        let revision = looking.await.map_err(|error| {
+            let detail = "it was not found out whether this is so already; try again";
+            Refusal::broken_off(&error, "a look at a tenant broke off", detail)
+        })?;
+        Ok(revision?)
     }
 
     /// Makes a new tenant, for the program itself under this key.

@@ -8,7 +8,7 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, FutureExt, join_all, select};
 use gateway::admission::Occupancy;
 use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::Options;
@@ -36,6 +36,8 @@ const READERS_LEFT: usize = 2;
 const READS_WAITING: usize = 256;
 /// How many changes of a tenant alone wait to be recorded, but for those of its directory.
 const CHANGES: usize = 128;
+/// How many look at once whether a tenant is still what they know.
+const LOOKS: usize = 4;
 
 /// A gateway that is busy with one commit until that is let go, and the ask that is in it.
 async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
@@ -566,18 +568,55 @@ async fn a_reload_that_nobody_waits_for_any_more_is_finished() {
     until(|| stage.faults.turns() > turns).await;
 }
 
-/// Each takes a turn, and may wait in it for another gateway that stands still.
-#[tokio::test]
-async fn changes_that_change_nothing_leave_turns_to_commits() {
-    const LOOKS: usize = 4;
-    let stage = Arc::new(Stage::set().await);
-    let taken = join_all((0..LOOKS).map(|_| stage.gateway.change_locks.look())).await;
+/// A change that changes nothing.
+fn change_nothing(stage: &Stage) -> JoinHandle<()> {
     let (gateway, tenant) = (Arc::clone(&stage.gateway), stage.tenant);
-    let nothing = tokio::spawn(async move {
+    tokio::spawn(async move {
         let plan = |_: &Directory, _| Ok(Plan::nothing(()));
         let changed = gateway.change_in(Order::AtOnce, By::Start, Force::No, tenant, plan);
         changed.await.unwrap();
-    });
+    })
+}
+
+/// It waits in the server whoever hangs up.
+#[tokio::test]
+async fn a_look_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_over() {
+    let stage = Stage::set().await;
+    let locks = &stage.gateway.change_locks;
+    stage.faults.plan([Fault::Hold]);
+    let gone = change_nothing(&stage);
+    until(|| stage.faults.held() == 1).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let others = join_all((1..LOOKS).map(|_| locks.look())).await;
+    let mut next = pin!(locks.look());
+    assert!(next.as_mut().now_or_never().is_none(), "it was given away");
+    stage.faults.let_go();
+    drop((next.await, others));
+}
+
+/// It would have the places of all tenants one after the other.
+#[tokio::test]
+async fn a_tenant_whose_callers_hang_up_has_one_look_at_a_time() {
+    let stage = Stage::set().await;
+    let locks = &stage.gateway.change_locks;
+    stage.faults.plan([Fault::Hold]);
+    let gone = change_nothing(&stage);
+    until(|| stage.faults.held() == 1).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+    let mut next = pin!(locks.lock(stage.tenant, Order::AtOnce));
+    assert!(next.as_mut().now_or_never().is_none(), "it looks beside it");
+    stage.faults.let_go();
+    drop(next.await.unwrap());
+}
+
+/// Each takes a turn, and may wait in it for another gateway that stands still.
+#[tokio::test]
+async fn changes_that_change_nothing_leave_turns_to_commits() {
+    let stage = Arc::new(Stage::set().await);
+    let taken = join_all((0..LOOKS).map(|_| stage.gateway.change_locks.look())).await;
+    let nothing = change_nothing(&stage);
     tokio::time::sleep(LONG).await;
     assert!(!nothing.is_finished(), "it took a turn beside so many");
     ask(&stage, 0).await.unwrap().expect(200);

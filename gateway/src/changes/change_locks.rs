@@ -4,7 +4,8 @@
 //! revision. A tenant is locked for long where its policies are compiled, so nobody in another tenant waits for it;
 //! only while the base policies are replaced, which are everybody's, and others have come in between again and again,
 //! nothing else is compiled. Compiling goes on when its caller hangs up, so it keeps the lock ([`ChangeLock::kept`]):
-//! nobody has more than one core at work, however often they ask.
+//! nobody has more than one core at work, however often they ask. So does a look whether a tenant has been changed, and
+//! nobody has all the places for these.
 //!
 //! What has to hold at once, a freeze for instance, has a lock of its own in each tenant, so that it waits for nothing
 //! that is compiled, whoever's it is. Whatever is worked out meanwhile starts again. Those who wait in turn have a
@@ -16,7 +17,9 @@ use crate::locks::lock;
 use model::TenantId;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use tokio::sync::{OwnedMutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore, SemaphorePermit};
+use tokio::sync::{
+    OwnedMutexGuard, OwnedSemaphorePermit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
+};
 
 /// How many wait for the lock of a tenant: as many as changes wait to be recorded. Each has what it was sent in memory.
 const WAITING_MAX: usize = 256;
@@ -52,7 +55,7 @@ pub struct ChangeLocks {
     /// the lock of a tenant.
     all: RwLock<()>,
     /// Acquired by those who look, and taken last.
-    looks: Semaphore,
+    looks: Arc<Semaphore>,
 }
 
 impl Default for ChangeLocks {
@@ -60,7 +63,7 @@ impl Default for ChangeLocks {
         Self {
             tenants: Mutex::default(),
             all: RwLock::default(),
-            looks: Semaphore::new(LOOKS_MAX),
+            looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         }
     }
 }
@@ -119,9 +122,10 @@ impl ChangeLocks {
         lanes.entry((tenant, order)).or_default().clone()
     }
 
-    /// Waits until few enough look at the store whether a tenant has been changed.
-    pub async fn look(&self) -> SemaphorePermit<'_> {
-        let permit = self.looks.acquire().await;
+    /// Waits until few enough look at the store whether a tenant has been changed. To be kept by the look itself, which
+    /// goes on in the store without its caller.
+    pub async fn look(&self) -> OwnedSemaphorePermit {
+        let permit = Arc::clone(&self.looks).acquire_owned().await;
         permit.expect("the semaphore is never closed")
     }
 
