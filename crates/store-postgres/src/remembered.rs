@@ -29,8 +29,8 @@ pub(crate) struct Remembered {
     kinds: Vec<&'static str>,
     ids: Vec<String>,
     since: Vec<i64>,
-    /// The tenants whose directories change, up to which revision of each changes were forgotten before, and up to
-    /// which they are by now. What was forgotten before is not looked at again: its rows may be there for long, dead.
+    /// The tenants whose revisions change, up to which revision of each changes were forgotten before, and up to which
+    /// they are by now. What was forgotten before is not looked at again: its rows may be there for long, dead.
     changed: Vec<Uuid>,
     forgotten_before: Vec<i64>,
     forgotten: Vec<i64>,
@@ -47,9 +47,6 @@ impl Remembered {
         }
         let mut remembered = Self::default();
         for advance in &batch.advances {
-            let Some(nouns) = written.remove(&advance.tenant) else {
-                continue;
-            };
             let tenant = uuid(advance.tenant);
             let since = places.get(&advance.tenant).map_or(0, |place| place.revision);
             // A copy brings a directory in parts, all but the last of which are no change of it.
@@ -61,6 +58,9 @@ impl Remembered {
             // INVARIANT: no revision is written to `tenants` that does not fit.
             remembered.forgotten_before.push(forgotten(since));
             remembered.forgotten.push(forgotten(advance.revision));
+            // The operators' directory has another revision where a tenant is made, and no other noun. What has no rows
+            // is read whole.
+            let nouns = written.remove(&advance.tenant).unwrap_or_default();
             if nouns.len() > NOUNS_MAX {
                 continue;
             }

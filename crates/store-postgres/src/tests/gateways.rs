@@ -340,6 +340,42 @@ async fn changes_of_long_ago_or_of_very_many_nouns_are_not_remembered() {
     }
 }
 
+/// As in the operators' directory where a tenant is made.
+#[tokio::test]
+async fn a_change_without_a_noun_has_the_change_of_long_ago_forgotten_too() {
+    let database = database().await;
+    let store = open(&database).await;
+    let (mut chain, mut new) = (Chain::new(1), Chain::new(2));
+    for number in 0..256_u32 {
+        let mut batch = Batch::default();
+        chain.put_agent(&mut batch, 1, &format!("builder {number}"));
+        commit(&store, &batch).await;
+    }
+    let mut batch = Batch::default();
+    chain.revision += 1;
+    chain.decision(&mut batch, &Ask::default());
+    new.put_agent(&mut batch, 1, "builder");
+    commit(&store, &batch).await;
+    let mut batch = Batch::default();
+    chain.put_agent(&mut batch, 1, "builder");
+    commit(&store, &batch).await;
+    let mut stranger = database.stranger().await;
+    let (first, kept): (i64, i64) = sqlx::query_as(
+        "SELECT min(revision), count(*)
+         FROM directory_changes
+         WHERE tenant_id <> '02020202020202020202020202020202'",
+    )
+    .fetch_one(&mut stranger)
+    .await
+    .unwrap();
+    assert_eq!((first, kept), (3, 255));
+    // And nothing leads past the one without a noun.
+    for (revision, is_told) in [(256, false), (257, true), (258, true)] {
+        let changed = store.changes(&[(chain.tenant, revision)]).await.unwrap();
+        assert_eq!(!changed.is_empty(), is_told, "{revision}");
+    }
+}
+
 #[tokio::test]
 async fn a_gateway_that_stops_in_its_turn_holds_up_the_others_for_a_moment_only() {
     let database = database().await;
