@@ -7,7 +7,7 @@ use crate::{SqliteStore, bounded, unavailable};
 use async_trait::async_trait;
 use model::Bucket;
 use serde_json::{Value, json};
-use sqlx::SqlitePool;
+use sqlx::{SqliteConnection, SqlitePool};
 use std::future::Future;
 use std::sync::Arc;
 use store::{BucketKey, Buckets, LOOKED_AT_MAX, Lease, StoreError, Wanted};
@@ -21,8 +21,8 @@ const FORGOTTEN_IN_A_TURN_MAX: usize = 256;
 #[async_trait]
 impl Buckets for SqliteStore {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(lease(writer, key.clone(), size, wanted)).await
+        let turn = self.turn_for_buckets().await;
+        self.written(lease(turn, key.clone(), size, wanted)).await
     }
 
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
@@ -31,13 +31,13 @@ impl Buckets for SqliteStore {
 
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
         let asked = sizes_json(sizes);
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(resize(writer, asked)).await
+        let turn = self.turn_for_buckets().await;
+        self.written(resize(turn, asked)).await
     }
 
     async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(give_back(writer, key.clone(), tokens)).await
+        let turn = self.turn_for_buckets().await;
+        self.written(give_back(turn, key.clone(), tokens)).await
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
@@ -66,8 +66,17 @@ impl SqliteStore {
     /// Forgets these buckets, in a turn.
     async fn forget_buckets(&self, buckets: &[Key]) -> Result<u64, StoreError> {
         let asked = keys_json(buckets);
-        let writer = Arc::clone(&self.writer).lock_owned().await;
-        self.written(forget(writer, asked)).await
+        let turn = self.turn_for_buckets().await;
+        self.written(forget(turn, asked)).await
+    }
+
+    /// The writer's turn, for a statement about buckets.
+    async fn turn_for_buckets(&self) -> BucketTurn {
+        let alone = Arc::clone(&self.leasing).lock_owned().await;
+        BucketTurn {
+            writer: Arc::clone(&self.writer).lock_owned().await,
+            _alone: alone,
+        }
     }
 
     /// Runs a statement on the writer's connection, where a caller that goes away cannot break it off in the middle.
@@ -81,8 +90,22 @@ impl SqliteStore {
     }
 }
 
+/// The turn on the one connection that writes, of one who writes to buckets. Whoever of them comes next asks for it when
+/// this is dropped.
+struct BucketTurn {
+    writer: OwnedMutexGuard<Writer>,
+    _alone: OwnedMutexGuard<()>,
+}
+
+impl BucketTurn {
+    /// The connection.
+    async fn ready(&mut self) -> Result<&mut SqliteConnection, StoreError> {
+        self.writer.ready().await.map_err(unavailable)
+    }
+}
+
 async fn lease(
-    mut writer: OwnedMutexGuard<Writer>,
+    mut turn: BucketTurn,
     key: BucketKey,
     size: Bucket,
     wanted: Wanted,
@@ -126,7 +149,7 @@ async fn lease(
     )
     // All of them, although there is one: SQLite commits behind the last one, and whoever stops before does not hear
     // of a failure.
-    .fetch_all(ready(&mut writer).await?)
+    .fetch_all(turn.ready().await?)
     .await
     .and_then(|mut rows| rows.pop().ok_or(sqlx::Error::RowNotFound))
     .map_err(unavailable)?;
@@ -160,7 +183,7 @@ async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64
 }
 
 /// Gives buckets other sizes, those that have them not yet. Until now they have refilled by those before.
-async fn resize(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<(), StoreError> {
+async fn resize(mut turn: BucketTurn, asked: String) -> Result<(), StoreError> {
     sqlx::query!(
         "UPDATE buckets
          SET
@@ -186,17 +209,13 @@ async fn resize(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<()
            AND (buckets.capacity, buckets.refill_per_second) <> (asked.capacity, asked.refill_per_second)",
         asked,
     )
-    .execute(ready(&mut writer).await?)
+    .execute(turn.ready().await?)
     .await
     .map(drop)
     .map_err(unavailable)
 }
 
-async fn give_back(
-    mut writer: OwnedMutexGuard<Writer>,
-    key: BucketKey,
-    tokens: u32,
-) -> Result<(), StoreError> {
+async fn give_back(mut turn: BucketTurn, key: BucketKey, tokens: u32) -> Result<(), StoreError> {
     let tenant_id = &key.tenant.as_bytes()[..];
     sqlx::query!(
         "UPDATE buckets
@@ -207,7 +226,7 @@ async fn give_back(
         key.owner,
         tokens,
     )
-    .execute(ready(&mut writer).await?)
+    .execute(turn.ready().await?)
     .await
     .map(drop)
     .map_err(unavailable)
@@ -278,7 +297,7 @@ fn sizes_json(sizes: &[(BucketKey, Bucket)]) -> String {
 }
 
 /// Forgets those of these buckets that nothing was lent of meanwhile.
-async fn forget(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<u64, StoreError> {
+async fn forget(mut turn: BucketTurn, asked: String) -> Result<u64, StoreError> {
     let done = sqlx::query!(
         "DELETE FROM buckets
          WHERE (tenant_id, owner) IN (
@@ -290,14 +309,10 @@ async fn forget(mut writer: OwnedMutexGuard<Writer>, asked: String) -> Result<u6
            AND level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second >= capacity",
         asked,
     )
-    .execute(ready(&mut writer).await?)
+    .execute(turn.ready().await?)
     .await
     .map_err(unavailable)?;
     Ok(done.rows_affected())
-}
-
-async fn ready(writer: &mut Writer) -> Result<&mut sqlx::SqliteConnection, StoreError> {
-    writer.ready().await.map_err(unavailable)
 }
 
 fn corrupt(key: &BucketKey) -> StoreError {

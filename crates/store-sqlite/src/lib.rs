@@ -82,6 +82,9 @@ pub struct SqliteStore {
     /// Held by whoever looks for an earlier request beside the commits: of all who do, one waits for the writer, and so
     /// a commit waits for one of them at most.
     looking: Arc<Mutex<()>>,
+    /// Held by whoever writes to buckets, for the same reason: as many leases as there are doors in a gateway come at
+    /// once, and each waits for the disk.
+    leasing: Arc<Mutex<()>>,
     /// Those that this handle reads with.
     readers: SqlitePool,
     /// Those of the handle for work that nobody waits for: its own, if it is that one.
@@ -159,6 +162,7 @@ impl SqliteStore {
             database,
             writer,
             looking: Arc::default(),
+            leasing: Arc::default(),
             committed,
             file,
             checkpointer: Arc::new(Mutex::new(checkpointer)),

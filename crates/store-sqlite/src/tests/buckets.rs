@@ -4,8 +4,10 @@
 use super::{Folder, fail_commits_of, write};
 use crate::SqliteStore;
 use model::{Bucket, TenantId};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
-use store::{BucketKey, Buckets as _, Lease, Wanted};
+use store::{BucketKey, Buckets as _, Journal as _, Lease, Wanted};
 use tokio::time::sleep;
 
 /// More than are looked at in one go, and full ones for more than one turn of two tenants.
@@ -45,6 +47,51 @@ async fn nothing_is_lent_that_could_not_be_committed() {
     fail_commits_of(store.writer.lock().await.ready().await.unwrap(), false).await;
     let lease = store.lease(&key, size, wanted).await.unwrap();
     assert_eq!(lease, Lease::new(size, wanted, 4, 6.0));
+}
+
+/// On one thread, so that everybody goes as far as the turn and no further.
+#[tokio::test]
+async fn a_commit_waits_for_one_of_those_who_have_tokens_lent() {
+    let folder = Folder::new();
+    let store = Arc::new(folder.open().await);
+    let tenant = TenantId::from_bytes([1; 16]);
+    let turn = store.begin(&[tenant]).await.unwrap();
+    let (asking, lent) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let leases: Vec<_> = (0..64)
+        .map(|number| {
+            let (store, asking, lent) = (Arc::clone(&store), Arc::clone(&asking), Arc::clone(&lent));
+            let owner = format!("agent/{number}");
+            let (key, size) = (BucketKey { tenant, owner }, Bucket::new(10, 0.0).unwrap());
+            tokio::spawn(async move {
+                asking.fetch_add(1, Ordering::SeqCst);
+                store
+                    .lease(&key, size, Wanted { least: 1, most: 1 })
+                    .await
+                    .unwrap();
+                lent.fetch_add(1, Ordering::SeqCst);
+            })
+        })
+        .collect();
+    while asking.load(Ordering::SeqCst) < leases.len() {
+        tokio::task::yield_now().await;
+    }
+    let committing = tokio::spawn({
+        let (store, asking, lent) = (Arc::clone(&store), Arc::clone(&asking), Arc::clone(&lent));
+        async move {
+            asking.fetch_add(1, Ordering::SeqCst);
+            let _turn = store.begin(&[tenant]).await.unwrap();
+            lent.load(Ordering::SeqCst)
+        }
+    });
+    while asking.load(Ordering::SeqCst) <= leases.len() {
+        tokio::task::yield_now().await;
+    }
+    drop(turn);
+    assert!(committing.await.unwrap() <= 1);
+    for lease in leases {
+        lease.await.unwrap();
+    }
+    assert_eq!(lent.load(Ordering::SeqCst), 64);
 }
 
 #[tokio::test]
