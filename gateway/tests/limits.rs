@@ -11,13 +11,13 @@ mod support;
 use axum::http::StatusCode;
 use futures_util::future::join_all;
 use gateway::http::Refusal;
-use gateway::limits::{Asking, Local};
+use gateway::limits::{Asking, Limits, Local, Tokens};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use stage::{Stage, asking as asking_for, changing, injected, named, reading};
 use std::time::{Duration, Instant};
-use support::BEGINNING;
+use support::{BEGINNING, until};
 
 #[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
 fn bucket(capacity: u32, refill_per_second: f64) -> Option<Bucket> {
@@ -492,49 +492,125 @@ async fn whoever_has_no_grant_for_a_tool_takes_nothing_from_the_tenants_bucket_f
     }
 }
 
-#[tokio::test]
-async fn where_one_bucket_cannot_be_given_back_the_others_are_not_lost() {
-    let stage = Stage::set().await;
-    let tenant = format!("/v1/tenants/{}", stage.tenant);
-    let settings = json!({"settings": {"limits": {"shared": true}}});
-    stage.admin("PATCH", &tenant, &settings).await.expect(200);
-    let quota = format!("/v1/agents/{}/quota", stage.agent.id);
-    let bucket = json!({"capacity": 160, "refill_per_second": 0});
-    let body = json!({"bucket": bucket, "tools": {"github": bucket, "vault": bucket}});
-    stage.admin("PUT", &quota, &body).await.expect(200);
-    let left = async || {
-        let call = stage.call("GET", &quota, &stage.operator);
-        let shown = call.tenant(stage.tenant).send().await.expect(200);
-        let buckets = [&shown, &shown["tools"]["github"], &shown["tools"]["vault"]];
-        let tokens = buckets.map(|bucket| bucket["remaining"]["tokens"].as_u64().unwrap());
-        tokens.iter().sum::<u64>()
-    };
-    let asks = [
-        reading(),
-        asking_for("vault", "store", "trusted_internal_unsigned"),
-    ];
-    let mut before = 480;
-    loop {
-        for ask in &asks {
-            stage.ask(ask).await.expect(200);
+/// How many agents have tokens that lie about: more than are given back in one write.
+const IDLE: usize = 300;
+/// How many buckets are given their tokens back in one write.
+const AT_ONCE: usize = 256;
+
+/// Agents of a tenant with shared buckets, each of which has asked once and not again for a while: of the ten tokens that
+/// were lent for each, nine lie about.
+struct Idle {
+    stage: Stage,
+    limits: Limits,
+    tenant: Tenant,
+    /// In the order in which they have asked.
+    agents: Vec<Agent>,
+}
+
+impl Idle {
+    async fn new() -> Self {
+        let stage = Stage::set().await;
+        let mut tenant = tenant(None);
+        tenant.settings.limits.shared = true;
+        let limits = Limits::new(stage.faults.clone());
+        let agents: Vec<_> = (0..IDLE)
+            .map(|number| {
+                let mut id = [0; 16];
+                id[..8].copy_from_slice(&number.to_be_bytes());
+                let mut agent = agent(0, bucket(160, 0.0));
+                agent.id = AgentId::from_bytes(id);
+                agent
+            })
+            .collect();
+        for agent in &agents {
+            let asking = asking(&tenant, agent);
+            let Tokens::Short(short) = limits.take(&asking, BEGINNING).unwrap() else {
+                panic!("nothing was lent yet")
+            };
+            limits.fill(&short).await.unwrap();
+            let taken = limits.take(&asking, BEGINNING).unwrap();
+            assert!(matches!(taken, Tokens::Enough));
         }
-        before -= 4;
-        assert_eq!(left().await, before);
         tokio::time::sleep(Duration::from_millis(1_100)).await;
-        stage.faults.fail_reads(true);
-        let given_back = stage.gateway.limits.give_back_idle().await;
-        stage.faults.fail_reads(false);
-        if given_back.is_err() {
-            break;
+        Self {
+            stage,
+            limits,
+            tenant,
+            agents,
         }
-        // The job that does it every second was faster.
-        assert!(before > 400, "there is never anything to give back");
     }
-    // Of each were lent ten; what was left of one of them is refilled with time.
-    let kept = left().await;
-    assert!((before - 9..before).contains(&kept), "{before}: {kept}");
-    stage.gateway.limits.give_back_idle().await.unwrap();
-    assert_eq!(left().await, kept);
+
+    /// How many buckets have back what was not used.
+    async fn given_back(&self) -> usize {
+        let elsewhere = Limits::new(self.stage.faults.clone());
+        let mut given_back = 0;
+        for agent in &self.agents {
+            let left = elsewhere.agent_left(&self.tenant, agent, BEGINNING).await;
+            match left.unwrap().own.unwrap().tokens {
+                150 => {}
+                159 => given_back += 1,
+                odd => panic!("{odd} tokens are left"),
+            }
+        }
+        given_back
+    }
+
+    /// Whether an ask of this agent would be served by what lies about.
+    fn serves(&self, agent: usize) -> bool {
+        let asking = asking(&self.tenant, &self.agents[agent]);
+        let tokens = self.limits.peek(&asking, BEGINNING).unwrap();
+        matches!(tokens, Tokens::Enough)
+    }
+}
+
+#[tokio::test]
+async fn what_lies_about_of_many_buckets_is_given_back_in_few_writes() {
+    let idle = Idle::new().await;
+    // Where the first write takes long, the second one is left to the next round.
+    for _ in 0..2 {
+        idle.limits.give_back_idle().await.unwrap();
+    }
+    assert_eq!(idle.stage.faults.give_backs(), 2);
+    assert_eq!(idle.given_back().await, IDLE);
+}
+
+#[tokio::test]
+async fn a_round_ends_behind_a_slow_write_and_what_was_not_given_back_serves_until_the_next_one() {
+    let idle = Idle::new().await;
+    let faults = &idle.stage.faults;
+    faults.hold_give_backs(true);
+    let slow = async {
+        until(|| faults.give_backs_held() == 1).await;
+        // Longer than a round gives tokens back.
+        tokio::time::sleep(Duration::from_millis(150)).await;
+        faults.hold_give_backs(false);
+    };
+    let (given_back, ()) = tokio::join!(idle.limits.give_back_idle(), slow);
+    given_back.unwrap();
+    assert_eq!((faults.give_backs(), idle.given_back().await), (1, AT_ONCE));
+    // Who has asked last is the last one.
+    assert!(!idle.serves(AT_ONCE - 1) && idle.serves(AT_ONCE));
+    idle.limits.give_back_idle().await.unwrap();
+    assert_eq!((faults.give_backs(), idle.given_back().await), (2, IDLE));
+}
+
+#[tokio::test]
+async fn what_could_not_be_given_back_is_not_given_back_twice_and_the_rest_is_not_lost() {
+    let idle = Idle::new().await;
+    idle.stage.faults.fail_reads(true);
+    idle.limits.give_back_idle().await.unwrap_err();
+    assert!(!idle.serves(AT_ONCE - 1) && idle.serves(AT_ONCE));
+    // Behind a write that failed, one bucket is tried alone.
+    idle.limits.give_back_idle().await.unwrap_err();
+    assert!(!idle.serves(AT_ONCE) && idle.serves(AT_ONCE + 1));
+    idle.stage.faults.fail_reads(false);
+    // Where a write takes long, the next one is left to the next round.
+    for _ in 0..2 {
+        idle.limits.give_back_idle().await.unwrap();
+    }
+    // The one that was tried alone, and the others together.
+    assert_eq!(idle.stage.faults.give_backs(), 4);
+    assert_eq!(idle.given_back().await, IDLE - AT_ONCE - 1);
 }
 
 /// A tenant whose buckets, and whose agent's, gateways share.

@@ -43,6 +43,26 @@ impl Sizes {
     }
 }
 
+/// Buckets and what was lent of them and not used, a column each.
+#[derive(Default)]
+struct Unused {
+    tenants: Vec<Uuid>,
+    owners: Vec<String>,
+    tokens: Vec<i64>,
+}
+
+impl Unused {
+    fn of(tokens: &[(BucketKey, u32)]) -> Self {
+        let mut columns = Self::default();
+        for (key, tokens) in tokens {
+            columns.tenants.push(uuid(key.tenant));
+            columns.owners.push(key.owner.clone());
+            columns.tokens.push(i64::from(*tokens));
+        }
+        columns
+    }
+}
+
 /// What somebody sees who does not want anything out of a bucket.
 struct Seen {
     level: f64,
@@ -119,17 +139,33 @@ impl Buckets for PostgresStore {
         self.leases.write(update).await.map(drop)
     }
 
-    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
+    async fn give_back(&self, tokens: &[(BucketKey, u32)]) -> Result<(), StoreError> {
+        let unused = Unused::of(tokens);
         let mut lent = self.leases.lend().await.map_err(unavailable)?;
-        // Once: what was put back twice would be more than was lent.
+        // Once: what was put back twice would be more than was lent. The rows are locked in the order in which `resize`
+        // locks them.
         let update = sqlx::query!(
             "UPDATE buckets
-             SET level = least(capacity, level + $3::bigint)
-             WHERE tenant_id = $1
-               AND owner = $2",
-            uuid(key.tenant),
-            key.owner,
-            i64::from(tokens),
+             SET level = least(buckets.capacity, buckets.level + given.tokens)
+             FROM (
+                 SELECT
+                     buckets.tenant_id,
+                     buckets.owner,
+                     unused.tokens
+                 FROM unnest($1::uuid[], $2::text[], $3::bigint[]) AS unused (tenant_id, owner, tokens)
+                 JOIN buckets
+                     ON buckets.tenant_id = unused.tenant_id
+                    AND buckets.owner = unused.owner
+                 ORDER BY
+                     buckets.tenant_id,
+                     buckets.owner
+                 FOR UPDATE OF buckets
+             ) AS given
+             WHERE buckets.tenant_id = given.tenant_id
+               AND buckets.owner = given.owner",
+            &unused.tenants,
+            &unused.owners,
+            &unused.tokens,
         );
         let done = in_time(
             lent.time_max(),

@@ -35,9 +35,10 @@ impl Buckets for SqliteStore {
         self.written(resize(turn, asked)).await
     }
 
-    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
+    async fn give_back(&self, tokens: &[(BucketKey, u32)]) -> Result<(), StoreError> {
+        let given = tokens_json(tokens);
         let turn = self.turn_for_buckets().await;
-        self.written(give_back(turn, key.clone(), tokens)).await
+        self.written(give_back(turn, given)).await
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
@@ -215,16 +216,20 @@ async fn resize(mut turn: BucketTurn, asked: String) -> Result<(), StoreError> {
     .map_err(unavailable)
 }
 
-async fn give_back(mut turn: BucketTurn, key: BucketKey, tokens: u32) -> Result<(), StoreError> {
-    let tenant_id = &key.tenant.as_bytes()[..];
+async fn give_back(mut turn: BucketTurn, given: String) -> Result<(), StoreError> {
     sqlx::query!(
         "UPDATE buckets
-         SET level = min(capacity, level + ?3)
-         WHERE tenant_id = ?1
-           AND owner = ?2",
-        tenant_id,
-        key.owner,
-        tokens,
+         SET level = min(buckets.capacity, buckets.level + given.tokens)
+         FROM (
+             SELECT
+                 unhex(unused.value ->> 0) AS tenant_id,
+                 CAST(unhex(unused.value ->> 1) AS TEXT) AS owner,
+                 CAST(unused.value ->> 2 AS INTEGER) AS tokens
+             FROM json_each(?1) AS unused
+         ) AS given
+         WHERE buckets.tenant_id = given.tenant_id
+           AND buckets.owner = given.owner",
+        given,
     )
     .execute(turn.ready().await?)
     .await
@@ -294,6 +299,15 @@ fn sizes_json(sizes: &[(BucketKey, Bucket)]) -> String {
         json!([tenant_id, owner, size.capacity(), size.refill_per_second()])
     });
     sizes.collect::<Value>().to_string()
+}
+
+/// `[["<tenant>","<owner>",<tokens>],…]`, the first two as those of [`keys_json`].
+fn tokens_json(tokens: &[(BucketKey, u32)]) -> String {
+    let tokens = tokens.iter().map(|(key, tokens)| {
+        let (tenant_id, owner) = (hex(key.tenant.as_bytes()), hex(key.owner.as_bytes()));
+        json!([tenant_id, owner, tokens])
+    });
+    tokens.collect::<Value>().to_string()
 }
 
 /// Forgets those of these buckets that nothing was lent of meanwhile.

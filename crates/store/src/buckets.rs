@@ -71,8 +71,9 @@ pub trait Buckets: Send + Sync {
     /// never asked for is full.
     async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError>;
 
-    /// Puts tokens back that were lent and not used. What does not fit into the bucket as it is now is lost.
-    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError>;
+    /// Puts tokens back that were lent and not used, those of all these buckets in one write. Each of them is named once.
+    /// What does not fit into a bucket as it is now is lost. After an error nobody knows whether they are there again.
+    async fn give_back(&self, tokens: &[(BucketKey, u32)]) -> Result<(), StoreError>;
 
     /// Forgets buckets that are full again, which changes nothing about them, and returns how many: at most as many as
     /// can be forgotten in a moment. No more are looked at than takes a moment, too: the next call goes on there, and

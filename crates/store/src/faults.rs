@@ -57,6 +57,7 @@ pub struct FaultyStore<S: ?Sized> {
     reads_fail: Arc<AtomicBool>,
     turns: Arc<AtomicUsize>,
     leases: Arc<AtomicUsize>,
+    give_backs: Arc<AtomicUsize>,
     directories_read: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
     lists: Arc<Gate>,
@@ -64,6 +65,7 @@ pub struct FaultyStore<S: ?Sized> {
     approvals: Arc<Gate>,
     receipts: Arc<Gate>,
     lent: Arc<Gate>,
+    given_back: Arc<Gate>,
     loads: Arc<Gate>,
     changes: Arc<Gate>,
     taken: Arc<Gate>,
@@ -80,6 +82,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             reads_fail: Arc::default(),
             turns: Arc::default(),
             leases: Arc::default(),
+            give_backs: Arc::default(),
             directories_read: Arc::default(),
             reservation_reads: Arc::default(),
             lists: Arc::default(),
@@ -87,6 +90,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             approvals: Arc::default(),
             receipts: Arc::default(),
             lent: Arc::default(),
+            given_back: Arc::default(),
             loads: Arc::default(),
             changes: Arc::default(),
             taken: Arc::default(),
@@ -136,6 +140,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         self.leases.load(Ordering::SeqCst)
     }
 
+    /// How often tokens were given back so far, of however many buckets.
+    pub fn give_backs(&self) -> usize {
+        self.give_backs.load(Ordering::SeqCst)
+    }
+
     /// Holds whoever lists approvals from now on, or lets everybody go.
     pub fn hold_lists(&self, hold: bool) {
         self.lists.is_closed.send_replace(hold);
@@ -179,6 +188,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many leases are held now.
     pub fn leases_held(&self) -> usize {
         self.lent.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever has given tokens back before it is told, from now on, or lets everybody go.
+    pub fn hold_give_backs(&self, hold: bool) {
+        self.given_back.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn give_backs_held(&self) -> usize {
+        self.given_back.held.load(Ordering::SeqCst)
     }
 
     /// Holds whoever has read directories whole before it is told, from now on, or lets everybody go.
@@ -753,8 +772,11 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
         self.read()?.resize(sizes).await
     }
 
-    async fn give_back(&self, key: &BucketKey, tokens: u32) -> Result<(), StoreError> {
-        self.read()?.give_back(key, tokens).await
+    async fn give_back(&self, tokens: &[(BucketKey, u32)]) -> Result<(), StoreError> {
+        self.give_backs.fetch_add(1, Ordering::SeqCst);
+        let given_back = self.read()?.give_back(tokens).await;
+        self.given_back.pass().await;
+        given_back
     }
 
     async fn forget_full(&self) -> Result<u64, StoreError> {
@@ -863,6 +885,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             reads_fail: Arc::clone(&self.reads_fail),
             turns: Arc::clone(&self.turns),
             leases: Arc::clone(&self.leases),
+            give_backs: Arc::clone(&self.give_backs),
             directories_read: Arc::clone(&self.directories_read),
             reservation_reads: Arc::clone(&self.reservation_reads),
             lists: Arc::clone(&self.lists),
@@ -870,6 +893,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             approvals: Arc::clone(&self.approvals),
             receipts: Arc::clone(&self.receipts),
             lent: Arc::clone(&self.lent),
+            given_back: Arc::clone(&self.given_back),
             loads: Arc::clone(&self.loads),
             changes: Arc::clone(&self.changes),
             taken: Arc::clone(&self.taken),

@@ -14,6 +14,7 @@ use crate::locks::lock;
 use model::{Bucket, Tenant, TenantId, Timestamp};
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::{BucketKey, Lease, Store, StoreError, Wanted};
@@ -25,6 +26,11 @@ const SHARE: u32 = 16;
 const LEASE_MAX: u32 = 256;
 /// How long tokens may lie about before they are given back.
 const IDLE_MAX: Duration = Duration::from_secs(1);
+/// How many buckets are given their tokens back in one write: few enough that whoever leases from one of them, or
+/// commits, does not notice.
+const GIVEN_BACK_AT_ONCE_MAX: usize = 256;
+/// For how long a round begins writes that give tokens back: other jobs wait for it.
+const GIVE_BACK: Duration = Duration::from_millis(100);
 /// How long a bucket that had too few tokens is not asked again at most, in case others give some back to it.
 const EMPTY_MAX: Duration = Duration::from_millis(250);
 /// How many leases of this gateway wait for each other by chance.
@@ -61,6 +67,13 @@ struct Stock {
     used: Instant,
 }
 
+impl Stock {
+    /// Whether nobody has asked for it in a while.
+    fn is_idle(&self) -> bool {
+        self.used.elapsed() >= IDLE_MAX
+    }
+}
+
 /// A lease that came to nothing.
 #[derive(Debug, Clone, Copy)]
 struct Empty {
@@ -88,6 +101,8 @@ pub(super) struct Shared {
     /// Which buckets need not be asked for a moment: each time is a write to the store, and who loops against an empty one would
     /// have one for every ask. Held for a look-up at a time and never across an `await`.
     empty: Mutex<HashMap<Owner, Empty>>,
+    /// Whether the store took the tokens that it was given back last.
+    gives_back: AtomicBool,
     /// One lease at a time for a bucket: those who wait find what the first one was lent.
     doors: [Arc<tokio::sync::Mutex<()>>; DOORS],
     hasher: RandomState,
@@ -99,6 +114,7 @@ impl Shared {
             store,
             stocks: Mutex::default(),
             empty: Mutex::default(),
+            gives_back: AtomicBool::new(true),
             doors: std::array::from_fn(|_| Arc::default()),
             hasher: RandomState::new(),
         }
@@ -187,7 +203,7 @@ impl Shared {
         let key = key(want.tenant, &want.owner);
         if let Some(stock) = self.take_of_other_size(want) {
             // Nobody knows whether it was given back where this fails, so it is not given back twice.
-            self.store.give_back(&key, stock.tokens).await?;
+            self.store.give_back(&[(key.clone(), stock.tokens)]).await?;
         }
         let asked = Instant::now();
         let lease = self.store.lease(&key, want.size, wanted).await?;
@@ -256,42 +272,69 @@ impl Shared {
         Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
     }
 
-    /// Gives back what nobody has asked for in a while. Where something cannot be given back, the rest is kept for another time.
+    /// Gives back what nobody has asked for in a while, some hundred buckets at a time. What there is no time for, and
+    /// what comes behind a write that fails, stays for another round, and serves whoever asks here meanwhile.
     pub(super) async fn give_back_idle(&self) -> Result<(), StoreError> {
         self.forget_empty();
-        let idle: Vec<(Owner, Stock)> = {
-            let mut stocks = lock(&self.stocks);
-            stocks
-                .extract_if(|_, stock| stock.used.elapsed() >= IDLE_MAX)
-                .collect()
-        };
-        let mut idle = idle.into_iter().filter(|(_, stock)| stock.tokens > 0);
-        while let Some((owner, stock)) = idle.next() {
-            let key = key(stock.tenant, &owner);
-            // Nobody knows whether this one was given back, so it is not given back twice.
-            if let Err(error) = self.store.give_back(&key, stock.tokens).await {
-                self.take_back(idle);
-                return Err(error);
+        let (began, idle) = (Instant::now(), self.idle());
+        let mut rest = idle.as_slice();
+        while !rest.is_empty() {
+            let (owners, later) = rest.split_at(self.given_back_at_once().min(rest.len()));
+            rest = later;
+            let unused = self.take_idle(owners);
+            if unused.is_empty() {
+                continue;
+            }
+            // Nobody knows whether these were given back where this fails, so they are not given back twice.
+            let given_back = self.store.give_back(&unused).await;
+            self.gives_back.store(given_back.is_ok(), Ordering::Relaxed);
+            given_back?;
+            if began.elapsed() >= GIVE_BACK {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// How many buckets are given their tokens back in the next write. Behind one that failed, a bucket goes alone:
+    /// what is given to a store that is away is lost.
+    fn given_back_at_once(&self) -> usize {
+        if self.gives_back.load(Ordering::Relaxed) {
+            GIVEN_BACK_AT_ONCE_MAX
+        } else {
+            1
+        }
+    }
+
+    /// Whose tokens nobody has asked for in a while, the longest while first. Of whom nothing is left is forgotten.
+    fn idle(&self) -> Vec<Owner> {
+        let mut stocks = lock(&self.stocks);
+        stocks.retain(|_, stock| stock.tokens > 0 || !stock.is_idle());
+        let idle = stocks.iter().filter(|(_, stock)| stock.is_idle());
+        let mut idle: Vec<_> = idle.map(|(owner, stock)| (stock.used, owner.clone())).collect();
+        drop(stocks);
+        idle.sort_unstable_by_key(|(used, _)| *used);
+        idle.into_iter().map(|(_, owner)| owner).collect()
+    }
+
+    /// Takes out what these have left, unless somebody has asked for it meanwhile.
+    fn take_idle(&self, owners: &[Owner]) -> Vec<(BucketKey, u32)> {
+        let mut stocks = lock(&self.stocks);
+        let mut unused = Vec::with_capacity(owners.len());
+        for owner in owners {
+            if stocks.get(owner).is_some_and(Stock::is_idle)
+                && let Some(stock) = stocks.remove(owner)
+            {
+                unused.push((key(stock.tenant, owner), stock.tokens));
+            }
+        }
+        unused
     }
 
     /// Forgets what was said of buckets that are to be asked again by now.
     fn forget_empty(&self) {
         let mut known = lock(&self.empty);
         known.retain(|_, empty| empty.holds());
-    }
-
-    /// Keeps what was to be given back, beside what was lent meanwhile.
-    fn take_back(&self, kept: impl Iterator<Item = (Owner, Stock)>) {
-        let mut stocks = lock(&self.stocks);
-        for (owner, stock) in kept {
-            let lent = stocks.entry(owner).or_insert(Stock { tokens: 0, ..stock });
-            if lent.size == stock.size {
-                lent.tokens += stock.tokens;
-            }
-        }
     }
 
     fn keep(&self, want: &Want, granted: u32) {

@@ -97,12 +97,42 @@ pub async fn what_is_given_back_can_be_lent_again(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let size = size(10, 0.0);
     assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 8);
-    store.give_back(&key("a"), 3).await.unwrap();
+    store.give_back(&[(key("a"), 3)]).await.unwrap();
     assert_eq!(lease(&*store, "a", size, 1, 8).await.granted, 5);
-    store.give_back(&key("a"), 30).await.unwrap();
+    store.give_back(&[(key("a"), 30)]).await.unwrap();
     assert_eq!(lease(&*store, "a", size, 1, 80).await.granted, 10);
-    store.give_back(&key("never asked for"), 30).await.unwrap();
+    store.give_back(&[(key("never asked for"), 30)]).await.unwrap();
     assert_eq!(lease(&*store, "never asked for", size, 1, 80).await.granted, 10);
+}
+
+/// Each bucket has its own tokens again, and nobody else's; also among some that are full or were never asked for.
+pub async fn what_is_given_back_of_several_buckets_at_once_is_in_each_of_them(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let size = size(10, 0.0);
+    for owner in ["a", "it's \"b\"", "full", "other"] {
+        assert_eq!(lease(&*store, owner, size, 1, 8).await.granted, 8);
+    }
+    store.give_back(&[(key("full"), 8)]).await.unwrap();
+    let another = BucketKey {
+        tenant: TenantId::from_bytes([2; 16]),
+        ..key("a")
+    };
+    let wanted = Wanted { least: 1, most: 10 };
+    assert_eq!(store.lease(&another, size, wanted).await.unwrap().granted, 10);
+    let tokens = [
+        (key("full"), 8),
+        (key("it's \"b\""), 1),
+        (another.clone(), 4),
+        (key("never asked for"), 8),
+        (key("a"), 3),
+    ];
+    store.give_back(&tokens).await.unwrap();
+    store.give_back(&[]).await.unwrap();
+    let left = async |owner: &str| store.left(&key(owner), size).await.unwrap();
+    assert_eq!((left("a").await, left("it's \"b\"").await), (5.0, 3.0));
+    let of_another = store.left(&another, size).await.unwrap();
+    assert_eq!((of_another, left("other").await), (4.0, 2.0));
+    assert_eq!((left("full").await, left("never asked for").await), (10.0, 10.0));
 }
 
 /// However often, and nothing is taken; never more than fits, and also what has come back with time.
@@ -221,11 +251,11 @@ pub async fn what_is_given_back_fits_into_the_bucket_as_it_is_now(fixture: &dyn 
     let store = fixture.open().await;
     assert_eq!(lease(&*store, "a", size(10, 0.0), 1, 2).await.granted, 2);
     store.resize(&[(key("a"), size(100, 0.0))]).await.unwrap();
-    store.give_back(&key("a"), 30).await.unwrap();
+    store.give_back(&[(key("a"), 30)]).await.unwrap();
     let larger = lease(&*store, "a", size(100, 0.0), 1, 1).await;
     assert_eq!((larger.granted, larger.left), (1, 37.0));
     store.resize(&[(key("a"), size(5, 0.0))]).await.unwrap();
-    store.give_back(&key("a"), 30).await.unwrap();
+    store.give_back(&[(key("a"), 30)]).await.unwrap();
     assert_eq!(lease(&*store, "a", size(5, 0.0), 1, 100).await.granted, 5);
 }
 
@@ -257,7 +287,7 @@ pub async fn all_together_never_get_more_than_there_is(fixture: &dyn Fixture) {
                 let lent = lease(&*store, "shared", size(CAPACITY, REFILL), 1, most).await;
                 granted.fetch_add(lent.granted, Ordering::Relaxed);
                 if lent.granted == most && number == 7 {
-                    store.give_back(&key("shared"), 1).await.unwrap();
+                    store.give_back(&[(key("shared"), 1)]).await.unwrap();
                     granted.fetch_sub(1, Ordering::Relaxed);
                 }
             }
