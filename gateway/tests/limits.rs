@@ -17,6 +17,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use stage::{Stage, asking as asking_for, changing, injected, named, reading};
 use std::time::{Duration, Instant};
+use store::faults::Fault;
 use support::{BEGINNING, until};
 
 #[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
@@ -663,6 +664,49 @@ async fn a_shared_bucket_refills_as_it_was_set_from_then_on() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         let lowered = set(0.0).await;
         assert!(lowered >= 2.0, "{quota}: what has come back stays, not {lowered}");
+        stage.admin("PUT", quota, &json!({})).await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn a_shared_bucket_refills_as_it_was_set_though_whoever_set_it_has_hung_up() {
+    let size =
+        |capacity: u32, refill: u32| json!({"bucket": {"capacity": capacity, "refill_per_second": refill}});
+    let stage = sharing(&Value::Null, &Value::Null).await;
+    let agent = format!("/v1/agents/{}/quota", stage.agent.id);
+    let tenant = format!("/v1/tenants/{}/quota", stage.tenant);
+    for quota in [&agent, &tenant] {
+        // It is empty before it refills, and too large to be full soon.
+        stage.admin("PUT", quota, &size(16, 0)).await.expect(200);
+        for _ in 0..16 {
+            stage.ask(&reading()).await.expect(200);
+        }
+        stage.admin("PUT", quota, &size(1_000_000, 100)).await.expect(200);
+        stage.faults.plan([Fault::Hold]);
+        let call = stage.call("PUT", quota, &stage.operator).tenant(stage.tenant);
+        let lowering = call.json(&size(1_000_000, 0)).respond();
+        tokio::select! {
+            biased;
+            // Not through a socket, as for a lease.
+            reply = lowering => panic!("it was answered: {reply:?}"),
+            () = until(|| stage.faults.held() == 1) => {}
+        }
+        stage.faults.let_go();
+        let left = async || {
+            let call = stage.call("GET", quota, &stage.operator).tenant(stage.tenant);
+            let shown = call.send().await.expect(200);
+            shown["remaining"]["tokens"].as_u64().unwrap()
+        };
+        let refills = async || {
+            let before = left().await;
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            left().await > before
+        };
+        let mut looks = 0;
+        while refills().await {
+            looks += 1;
+            assert!(looks < 200, "{quota}: it goes on refilling as before");
+        }
         stage.admin("PUT", quota, &json!({})).await.expect(200);
     }
 }

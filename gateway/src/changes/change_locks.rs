@@ -10,7 +10,8 @@
 //! What has to hold at once, a freeze for instance, has a lock of its own in each tenant, so that it waits for nothing
 //! that is compiled, whoever's it is. Whatever is worked out meanwhile starts again. Those who wait in turn have a
 //! bound. What has to hold at once has none, because none of it takes long: nobody keeps a freeze away by changing
-//! much.
+//! much. Only whoever sets limits waits first for others in the tenant that do, in a line with the same bound. Who
+//! hangs up in that line leaves it; what has begun is finished, so there is one at a time.
 
 use crate::http::Refusal;
 use crate::locks::lock;
@@ -21,7 +22,8 @@ use tokio::sync::{
     OwnedMutexGuard, OwnedSemaphorePermit, RwLock, RwLockReadGuard, RwLockWriteGuard, Semaphore,
 };
 
-/// How many wait for the lock of a tenant: as many as changes wait to be recorded. Each has what it was sent in memory.
+/// How many wait for the lock of a tenant, or to set limits there: as many as changes wait to be recorded. Each has
+/// what it was sent in memory.
 const WAITING_MAX: usize = 256;
 
 /// How many look at once whether a tenant is still what a change that changes nothing was worked out on. Each takes a
@@ -29,13 +31,22 @@ const WAITING_MAX: usize = 256;
 /// all tenants, so that half of them are left to commits.
 const LOOKS_MAX: usize = 4;
 
-/// Those who change a tenant in the same order.
+/// Those who change a tenant in the same order, or who set its limits.
 #[derive(Clone)]
 struct Lane {
-    /// Held by whoever changes the tenant.
+    /// Held by whoever does so.
     lock: Arc<tokio::sync::Mutex<()>>,
-    /// The places for those who wait, of changes in turn.
+    /// The places for those who wait, but for changes at once.
     waiting: Arc<Semaphore>,
+}
+
+impl Lane {
+    /// Waits for the lock. Where too many wait for it already, it is refused.
+    async fn in_turn(self) -> Result<OwnedMutexGuard<()>, Refusal> {
+        let Self { lock, waiting } = self;
+        let _waiting = waiting.try_acquire().map_err(|_| Refusal::overloaded())?;
+        Ok(lock.lock_owned().await)
+    }
 }
 
 impl Default for Lane {
@@ -54,6 +65,9 @@ pub struct ChangeLocks {
     /// Held by those who change tenants in turn, together, and alone by whoever replaces the base policies. Taken after
     /// the lock of a tenant.
     all: RwLock<()>,
+    /// Held by whoever sets limits of a tenant until its buckets go by them, and taken first. A tenant is here from its
+    /// first limits on.
+    limits: Mutex<HashMap<TenantId, Lane>>,
     /// Acquired by those who look, and taken last.
     looks: Arc<Semaphore>,
 }
@@ -63,6 +77,7 @@ impl Default for ChangeLocks {
         Self {
             tenants: Mutex::default(),
             all: RwLock::default(),
+            limits: Mutex::default(),
             looks: Arc::new(Semaphore::new(LOOKS_MAX)),
         }
     }
@@ -99,19 +114,14 @@ impl ChangeLock<'_> {
 impl ChangeLocks {
     /// Waits for the lock of a tenant. Where too many wait for it already, it is refused.
     pub async fn lock(&self, tenant: TenantId, order: Order) -> Result<ChangeLock<'_>, Refusal> {
-        let Lane { lock, waiting } = self.lane(tenant, order);
+        let lane = self.lane(tenant, order);
         match order {
-            Order::InTurn => {
-                let waiting = waiting.try_acquire().map_err(|_| Refusal::overloaded())?;
-                let tenant = Arc::new(lock.lock_owned().await);
-                drop(waiting);
-                Ok(ChangeLock {
-                    tenant,
-                    _all: Some(self.all.read().await),
-                })
-            }
+            Order::InTurn => Ok(ChangeLock {
+                tenant: Arc::new(lane.in_turn().await?),
+                _all: Some(self.all.read().await),
+            }),
             Order::AtOnce => Ok(ChangeLock {
-                tenant: Arc::new(lock.lock_owned().await),
+                tenant: Arc::new(lane.lock.lock_owned().await),
                 _all: None,
             }),
         }
@@ -120,6 +130,13 @@ impl ChangeLocks {
     fn lane(&self, tenant: TenantId, order: Order) -> Lane {
         let mut lanes = lock(&self.tenants);
         lanes.entry((tenant, order)).or_default().clone()
+    }
+
+    /// Waits until nobody sets limits of a tenant. Callers of whom one after the other hangs up leave one change behind,
+    /// and no crowd of them. Where too many wait already, it is refused.
+    pub async fn lock_limits(&self, tenant: TenantId) -> Result<OwnedMutexGuard<()>, Refusal> {
+        let lane = lock(&self.limits).entry(tenant).or_default().clone();
+        lane.in_turn().await
     }
 
     /// Waits until few enough look at the store whether a tenant has been changed. To be kept by the look itself, which
@@ -167,6 +184,43 @@ mod tests {
         assert!(next.await.is_err());
         drop(freeze);
         drop(locks.lock(one, Order::AtOnce).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn limits_of_a_tenant_are_set_one_after_the_other_and_nobody_else_waits_for_that() {
+        let [one, other] = [1, 2].map(|id| TenantId::from_bytes([id; 16]));
+        let locks = ChangeLocks::default();
+        let setting = locks.lock_limits(one).await.unwrap();
+        assert!(locks.lock_limits(one).now_or_never().is_none());
+        drop(locks.lock_limits(other).await.unwrap());
+        drop(locks.lock(one, Order::AtOnce).await.unwrap());
+        drop(setting);
+        drop(locks.lock_limits(one).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn so_many_wait_to_set_limits_of_a_tenant_and_no_more_and_whoever_leaves_gives_the_place_back() {
+        let [one, other] = [1, 2].map(|id| TenantId::from_bytes([id; 16]));
+        let locks = ChangeLocks::default();
+        let setting = locks.lock_limits(one).await.unwrap();
+        let mut waiting: Vec<_> = (0..WAITING_MAX)
+            .map(|_| Box::pin(locks.lock_limits(one)))
+            .collect();
+        for next in &mut waiting {
+            assert!(next.as_mut().now_or_never().is_none());
+        }
+        let refusal = locks.lock_limits(one).await.expect_err("one more waits");
+        assert_eq!(refusal.code(), Code::Overloaded);
+        drop(locks.lock_limits(other).await.unwrap());
+        for order in [Order::InTurn, Order::AtOnce] {
+            drop(locks.lock(one, order).await.unwrap());
+        }
+        drop(waiting.pop());
+        assert!(locks.lock_limits(one).now_or_never().is_none());
+        drop(setting);
+        drop(waiting.remove(0).await.unwrap());
+        drop(waiting);
+        drop(locks.lock_limits(one).await.unwrap());
     }
 
     #[tokio::test]

@@ -250,20 +250,36 @@ pub async fn put_of_agent(
     Path(id): Path<String>,
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
-    let terms = body.into_terms()?;
-    let changed = change_at_once(&gateway, &caller, |directory, _| {
-        let before = find_agent(directory, &id)?;
-        if before.limits == terms {
+    let (terms, tenant) = (body.into_terms()?, caller.tenant);
+    let set = {
+        let gateway = Arc::clone(&gateway);
+        async move { set_of_agent(&gateway, &caller, &id, &terms).await }
+    };
+    let agent = to_the_end(&gateway, tenant, set).await?;
+    // Whoever shows them looks at all buckets, so each has its new size from now on, and not from the next ask on.
+    Ok(Json(QuotaView::of_agent(&gateway, tenant, &agent, None).await?))
+}
+
+/// Sets the limits of an agent, and has its buckets refill by them.
+async fn set_of_agent(
+    gateway: &Gateway,
+    caller: &TenantCaller,
+    id: &str,
+    terms: &LimitTerms,
+) -> Result<Arc<Agent>, Refusal> {
+    let changed = change_at_once(gateway, caller, |directory, _| {
+        let before = find_agent(directory, id)?;
+        if before.limits == *terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
-        check_tools(directory, &before.limits, &terms)?;
+        check_tools(directory, &before.limits, terms)?;
         let after = Arc::new(Agent {
             limits: terms.clone(),
             ..(**before).clone()
         });
         Ok(Plan {
             kind: EntryKind::AgentQuotaSet,
-            facts: facts(&after.id.to_string(), &terms),
+            facts: facts(&after.id.to_string(), terms),
             writes: vec![Write::Put(Noun::Agent(Arc::clone(&after)))],
             answer: after,
         })
@@ -274,10 +290,25 @@ pub async fn put_of_agent(
     let latest = known.directory.agents.get(&agent.id).unwrap_or(&agent);
     let resized = gateway.limits.resize_of_agent(&known.directory.tenant, latest);
     resized.await?;
-    // Whoever shows them looks at all buckets, so each has its new size from now on, and not from the next ask on.
-    Ok(Json(
-        QuotaView::of_agent(&gateway, caller.tenant, &agent, None).await?,
-    ))
+    Ok(agent)
+}
+
+/// Sets limits of a tenant to the end, whether anybody waits for that or not: a caller that goes away when the change is
+/// being recorded leaves no buckets that refill as before. Whoever goes away in line leaves it.
+async fn to_the_end<T: Send + 'static>(
+    gateway: &Gateway,
+    tenant: TenantId,
+    set: impl Future<Output = Result<T, Refusal>> + Send + 'static,
+) -> Result<T, Refusal> {
+    let alone = gateway.change_locks.lock_limits(tenant).await?;
+    let work = tokio::spawn(async move {
+        let _alone = alone;
+        set.await
+    });
+    work.await.unwrap_or_else(|error| {
+        let detail = "setting the limits broke off; whether they are in force is in the ledger";
+        Err(Refusal::broken_off(&error, "setting limits broke off", detail))
+    })
 }
 
 /// `GET /v1/tenants/{id}/quota`
@@ -306,19 +337,36 @@ pub async fn put_of_tenant(
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let terms = body.into_terms()?;
-    let changed = tenants::change_one_at_once(&gateway, &caller, &id, |directory, _| {
+    let tenant = tenants::find(&gateway, &id)?.id;
+    let set = {
+        let gateway = Arc::clone(&gateway);
+        async move { set_of_tenant(&gateway, &caller, &id, &terms).await }
+    };
+    let tenant = to_the_end(&gateway, tenant, set).await?;
+    // As for an agent: this is what each has its new size by.
+    Ok(Json(QuotaView::of_tenant(&gateway, &tenant, None).await?))
+}
+
+/// Sets the limits of a tenant, and has its buckets refill by them.
+async fn set_of_tenant(
+    gateway: &Gateway,
+    caller: &KeyCaller,
+    id: &str,
+    terms: &LimitTerms,
+) -> Result<Arc<Tenant>, Refusal> {
+    let changed = tenants::change_one_at_once(gateway, caller, id, |directory, _| {
         let before = &directory.tenant;
-        if before.limits == terms {
+        if before.limits == *terms {
             return Ok(Plan::nothing(Arc::clone(before)));
         }
-        check_tools(directory, &before.limits, &terms)?;
+        check_tools(directory, &before.limits, terms)?;
         let after = Arc::new(Tenant {
             limits: terms.clone(),
             ..(**before).clone()
         });
         Ok(Plan {
             kind: EntryKind::TenantQuotaSet,
-            facts: facts(&after.id.to_string(), &terms),
+            facts: facts(&after.id.to_string(), terms),
             writes: vec![Write::Put(Noun::Tenant(Arc::clone(&after)))],
             answer: after,
         })
@@ -327,8 +375,7 @@ pub async fn put_of_tenant(
     // Others may have set them since.
     let latest = gateway.tenant(tenant.id)?;
     gateway.limits.resize_of_tenant(&latest.directory.tenant).await?;
-    // As for an agent: this is what each has its new size by.
-    Ok(Json(QuotaView::of_tenant(&gateway, &tenant, None).await?))
+    Ok(tenant)
 }
 
 /// `GET /v1/teams/{team}/quota`
