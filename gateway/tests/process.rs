@@ -1230,6 +1230,35 @@ fn an_export_is_verified_offline_and_a_changed_one_is_not() {
 }
 
 #[test]
+fn the_keys_of_the_log_may_come_through_a_pipe() {
+    let vectors = include_str!("../../crates/ledger/vectors/exports.json");
+    let vectors: Value = serde_json::from_str(vectors).unwrap();
+    let mut cases = vectors["cases"].as_array().unwrap().iter();
+    let case = cases.find(|case| case["name"] == "all entries and a checkpoint");
+    let case = case.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("ledger.ndjson");
+    std::fs::write(&file, case["file"].as_str().unwrap()).unwrap();
+    let mut command = Command::new(PROGRAM);
+    let command = program::without_settings(&mut command);
+    command.arg("verify").arg(&file).args(["--keys", "/dev/stdin"]);
+    command
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    let mut verifying = command.spawn().unwrap();
+    let keys = json!({"keys": case["trust"]["keys"]}).to_string();
+    verifying
+        .stdin
+        .take()
+        .unwrap()
+        .write_all(keys.as_bytes())
+        .unwrap();
+    let verdict = verifying.wait_with_output().unwrap();
+    assert_eq!(verdict.status.code(), Some(0), "{verdict:?}");
+}
+
+#[test]
 fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_that_tell_of_them() {
     const SYSTEM: &str = "tnt_00000000000000000000000000";
     let place = Place::new();

@@ -133,7 +133,9 @@ fn is_steering(character: char) -> bool {
 
 /// Verifies, with the keys and checkpoints that the options name, and says what was found.
 fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
-    let trust = trust(options)?;
+    // Read once: what comes through a pipe is gone then.
+    let keys = options.keys.as_deref().map(published).transpose()?;
+    let trust = trust(options, keys.as_ref())?;
     if trust.is_none() && !options.unsigned && options.held.is_empty() {
         return Err(Failure::NoKeys);
     }
@@ -151,7 +153,6 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
         verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
     }
     let mut input = Input::new(verifier);
-    let keys = options.keys.as_deref().map(published).transpose()?;
     input.history = keys.as_ref().map(|_| KeyHistory::default());
     let found = if is_stdin {
         input.read(&mut io::stdin().lock())?
@@ -175,16 +176,16 @@ fn published(path: &Path) -> Result<KeySet, Failure> {
     KeySet::parse(&text).map_err(|error: MalformedKeySet| unusable(error.to_string()))
 }
 
-/// The keys that the options name, if they name any.
-fn trust(options: &Verify) -> Result<Option<TrustPolicy>, Failure> {
+/// The keys that the options name, if they name any. `published` are those of the file that they name.
+fn trust(options: &Verify, published: Option<&KeySet>) -> Result<Option<TrustPolicy>, Failure> {
     let always = |vkey: &VerifierKey| PublishedKey {
         vkey: vkey.clone(),
         not_before: None,
         not_after: None,
     };
     let mut keys: Vec<_> = options.key.iter().map(always).collect();
-    if let Some(path) = &options.keys {
-        keys.extend(published(path)?.keys().iter().cloned());
+    if let Some(published) = published {
+        keys.extend(published.keys().iter().cloned());
     }
     let witnesses = witnesses(options)?;
     if keys.is_empty() {
