@@ -46,8 +46,8 @@ pub enum Fault {
     /// An entry is missing, stands twice or is out of order.
     #[error("seq is {found}, but {expected} is due: an entry is missing, repeated or out of order")]
     Seq {
-        /// The place that was due.
-        expected: u64,
+        /// The place that was due. Behind the last number that there is, it is none that an entry can name.
+        expected: u128,
         /// The place the entry names.
         found: u64,
     },

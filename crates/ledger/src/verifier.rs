@@ -366,8 +366,9 @@ impl Verifier {
             });
         }
         let before = self.before(entry);
-        let expected = before.seq.saturating_add(1);
-        if header.seq != expected {
+        // Nothing follows the last number that there is, and that one least of all.
+        let expected = u128::from(before.seq) + 1;
+        if u128::from(header.seq) != expected {
             return Err(Fault::Seq {
                 expected,
                 found: header.seq,

@@ -208,6 +208,20 @@ fn a_part_of_a_chain_says_what_it_is_anchored_to() {
 }
 
 #[test]
+fn behind_the_last_number_that_there_is_one_is_due_that_no_entry_has() {
+    let last = Head {
+        seq: u64::MAX,
+        hash: Digest::ZERO,
+    };
+    let expected = Fault::Seq {
+        expected: 1_u128 << 64,
+        found: 1,
+    };
+    let part = &lines(&three())[..1];
+    assert_eq!(fault(Verifier::from_head(last), part), (1, expected));
+}
+
+#[test]
 fn nothing_is_never_verified() {
     for verifier in [
         Verifier::from_genesis(),

@@ -1,7 +1,8 @@
 //! Files of entries: what is whole, and everything that can be done to one.
 
+use canon::Digest;
 use ledger::export::{ExportReport, ExportVerifier};
-use ledger::{EntryRange, SigningKey, TrustedCheckpoint, Unverified};
+use ledger::{Entry, EntryHeader, EntryRange, SigningKey, TrustedCheckpoint, Unverified};
 use serde::Serialize;
 
 use crate::log::{
@@ -827,6 +828,37 @@ fn untold(log: &Log) -> Vec<Case> {
     ]
 }
 
+/// Two entries have the last number that there is, and the second follows the first by its `prev`.
+fn beyond_numbers() -> Vec<Case> {
+    let body = "{}";
+    let (mut prev, mut lines) = (Digest::ZERO, Vec::new());
+    for _ in 0..2 {
+        let header = EntryHeader {
+            tenant: TENANT,
+            seq: u64::MAX,
+            kind: "agent_frozen",
+            at: "2026-07-01T12:00:01.000Z",
+            prev,
+            body: Digest::of(body.as_bytes()),
+        };
+        prev = header.hash(&mut String::new());
+        let entry = Entry {
+            header,
+            hash: prev,
+            body: Some(body),
+        };
+        let mut line = String::new();
+        entry.write_line(&mut line);
+        lines.push(line);
+    }
+    vec![Case::broken(
+        "the last number that there is, twice",
+        "wrong_seq",
+        u64::MAX,
+        &lines,
+    )]
+}
+
 #[test]
 fn the_vectors_of_exports_are_what_we_compute() {
     let [log, other] = logs();
@@ -838,6 +870,7 @@ fn the_vectors_of_exports_are_what_we_compute() {
         misled(&log, &other),
         answered(&log),
         untold(&log),
+        beyond_numbers(),
     ];
     let cases = cases.into_iter().flatten().map(Case::checked);
     agrees(
