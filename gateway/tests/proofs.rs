@@ -7,6 +7,7 @@
 mod support;
 
 use gateway::signing::Keyring;
+use gateway::signing::history::KeyHistory;
 use ledger::merkle::{Frontier, verify_consistency};
 use ledger::receipt::SignedAnswer;
 use ledger::tlog_proof::TlogProof;
@@ -14,7 +15,7 @@ use ledger::{KeySet, SignatureKind, SigningKey, TrustPolicy, TrustedCheckpoint};
 use model::{Clock, Role, TenantId};
 use serde_json::{Value, json};
 use support::tenancy::{Tenancy, ask, injected, reading};
-use support::{World, signing_key};
+use support::{BEGINNING, World, signing_key};
 
 struct Scene {
     world: World,
@@ -255,7 +256,7 @@ async fn a_key_that_was_replaced_is_published_with_its_end_and_what_it_signed_st
 
     // This gateway still has the key that was replaced: it signs for a minute, and then answers nobody.
     scene.decide(1).await;
-    scene.world.clock.advance_millis(60_001);
+    scene.world.clock.advance_millis(61_000);
     let refused = ask("get_file", "unknown");
     let reply = scene
         .world
@@ -301,7 +302,7 @@ async fn a_key_that_was_replaced_ends_nobody() {
     let ended: Vec<_> = ended.map(|key| key.vkey.label()).collect();
     assert_eq!(ended, [key(1).verifier().label()]);
 
-    scene.world.clock.advance_millis(60_001);
+    scene.world.clock.advance_millis(61_000);
     let refusal = gateway.publish_keys(&Keyring::of(key(1))).await.unwrap_err();
     let said = refusal.detail();
     assert!(said.contains("by `countersign rotate-key`"), "{said}");
@@ -323,6 +324,37 @@ async fn a_key_ends_after_what_it_signed_while_a_clock_was_ahead() {
     for answer in [ahead, behind] {
         SignedAnswer::read(&answer).unwrap().verify(&keys).unwrap();
     }
+}
+
+/// Of which the newest entry is by the clock of another gateway, which was ahead of the one that adds the key.
+#[tokio::test]
+async fn a_ledger_that_was_exported_before_a_key_was_added_is_not_blamed_for_not_telling_of_it() {
+    let scene = Scene::new().await;
+    let gateway = &scene.world.gateway;
+    gateway.publish_keys(&Keyring::of(key(1))).await.unwrap();
+    scene.world.clock.advance_millis(30_000);
+    scene.world.tenancy("ahead").await;
+    scene.world.clock.advance_millis(-30_000);
+    let exported = scene
+        .world
+        .store
+        .entries(TenantId::SYSTEM, 1, 1_000)
+        .await
+        .unwrap();
+    let newest = exported.last().unwrap().at;
+    assert_eq!(newest, BEGINNING.plus_millis(30_000));
+    gateway.publish_keys(&Keyring::of(key(2))).await.unwrap();
+
+    let keys = scene.keys().await;
+    let added = keys.find(&key(2).verifier().label()).unwrap();
+    let begins = added.not_before.unwrap().to_string();
+    assert_eq!(begins, newest.plus_millis(1).to_string());
+    let mut history = KeyHistory::default();
+    for entry in &exported {
+        history.push(&entry.kind, &entry.body);
+    }
+    let differ = history.differs_from(keys.keys(), Some(&newest.to_string()));
+    assert_eq!(differ, None);
 }
 
 fn key(seed: u8) -> SigningKey {

@@ -516,7 +516,7 @@ async fn a_key_whose_time_is_over_shows_witnesses_nothing() {
     let mut rotated = Keyring::of(key(2));
     rotated.replaced.push(key(1));
     gateway.publish_keys(&rotated).await.unwrap();
-    scene.world.clock.advance_millis(60_001);
+    scene.world.clock.advance_millis(61_000);
     scene.ask_witnesses().await;
     assert!(gateway.cosigning.witnessed(scene.tenancy.id).is_err());
 }

@@ -15,6 +15,9 @@ use store::{ChainPosition, Store, StoreError};
 /// How long a key that was replaced may still sign, in milliseconds: gateways that share it hear of it within seconds, or answer
 /// nobody.
 const GRACE_MS: i64 = 60_000;
+/// How far ahead a clock may have been for a new key to begin behind what was recorded by it, in milliseconds. Until
+/// then all that the key signs, of all tenants, is of the time at which it begins.
+const AHEAD_MS_MAX: i64 = 60_000;
 
 /// `GET /.well-known/countersign/keys.json`: the keys of the log, with their times.
 pub async fn keys(State(gateway): State<Arc<Gateway>>) -> Result<Json<KeySet>, Refusal> {
@@ -131,7 +134,11 @@ impl Gateway {
     /// The key has been replaced itself, or nothing can be recorded.
     pub async fn publish_keys(&self, keys: &Keyring) -> Result<(), Refusal> {
         let label = keys.signing.verifier().label();
-        let announce = |directory: &Directory, now| announce(directory, keys, now);
+        let newest = self.newest_entry(&[TenantId::SYSTEM]).await?;
+        // Where another gateway has recorded something since then, the change is made again, and the key begins by the
+        // clock of that attempt.
+        let announce =
+            |directory: &Directory, _: Timestamp| announce(directory, keys, (self.clock.now(), newest));
         self.change_by(By::Start, Force::No, TenantId::SYSTEM, announce)
             .await?;
         for replaced in &keys.replaced {
@@ -143,7 +150,7 @@ impl Gateway {
             // INVARIANT: a key ends after everything that it has signed, also where the clock of a gateway was ahead of
             // this one. What others sign until they hear of it has `GRACE_MS` from each attempt on: the turn of the
             // change may be long ago by then.
-            let newest = self.newest_entry().await?;
+            let newest = self.newest_entry(&self.tenants()).await?;
             let end = |directory: &Directory, _: Timestamp| {
                 let newest = self.clock.now().max(newest);
                 end(directory, known, &label, newest)
@@ -154,15 +161,15 @@ impl Gateway {
         Ok(())
     }
 
-    /// When the newest entry of any ledger was recorded.
-    async fn newest_entry(&self) -> Result<Timestamp, Refusal> {
-        let tenants: Vec<_> = self
-            .snapshot
-            .load()
-            .tenants()
-            .map(|(tenant, _)| *tenant)
-            .collect();
-        let turn = self.store.begin(&tenants).await?;
+    /// All tenants that are known.
+    fn tenants(&self) -> Vec<TenantId> {
+        let snapshot = self.snapshot.load();
+        snapshot.tenants().map(|(tenant, _)| *tenant).collect()
+    }
+
+    /// When the newest entry of these ledgers was recorded.
+    async fn newest_entry(&self, tenants: &[TenantId]) -> Result<Timestamp, Refusal> {
+        let turn = self.store.begin(tenants).await?;
         let newest = turn.places().values().map(|place| place.at).max();
         Ok(newest.unwrap_or(ChainPosition::GENESIS.at))
     }
@@ -222,7 +229,13 @@ fn replaced(label: &str, other: &str) -> Refusal {
     Refusal::new(Code::Conflict, detail)
 }
 
-fn announce(directory: &Directory, keys: &Keyring, now: Timestamp) -> Result<Plan<()>, Refusal> {
+/// Adds the key that signs, unless it was added before. `newest` is when the newest entry of the ledger was recorded
+/// that tells of it.
+fn announce(
+    directory: &Directory,
+    keys: &Keyring,
+    (now, newest): (Timestamp, Timestamp),
+) -> Result<Plan<()>, Refusal> {
     check_unended(directory, keys, now)?;
     let key = keys.signing.verifier();
     let label = key.label();
@@ -232,7 +245,7 @@ fn announce(directory: &Directory, keys: &Keyring, now: Timestamp) -> Result<Pla
     let key = LogKey {
         label,
         vkey: key.to_string(),
-        not_before: now,
+        not_before: beginning(now, newest),
         not_after: None,
     };
     Ok(Plan {
@@ -241,6 +254,17 @@ fn announce(directory: &Directory, keys: &Keyring, now: Timestamp) -> Result<Pla
         writes: vec![Write::Put(Noun::LogKey(Arc::new(key)))],
         answer: (),
     })
+}
+
+/// When a key begins that is added now: behind the newest entry. A ledger that was exported with that entry as its last
+/// one cannot tell of the key, and whoever verifies it sees by the time that it cannot. One of a clock that is far
+/// ahead is not waited for.
+fn beginning(now: Timestamp, newest: Timestamp) -> Timestamp {
+    let behind = newest.plus_millis(1);
+    if behind > now.plus_millis(AHEAD_MS_MAX) {
+        return now;
+    }
+    now.max(behind)
 }
 
 /// The key of this label, unless it was never published or has ended.
@@ -320,6 +344,19 @@ mod tests {
             directory.apply(&Write::Put(Noun::LogKey(Arc::new(key))));
         }
         directory
+    }
+
+    #[test]
+    fn a_key_begins_behind_the_newest_entry_unless_the_clock_of_that_is_far_ahead() {
+        let (now, at) = (BEGINNING, |millis| BEGINNING.plus_millis(millis));
+        for (newest, expected) in [
+            (at(-1_000), now),
+            (now, at(1)),
+            (at(AHEAD_MS_MAX - 1), at(AHEAD_MS_MAX)),
+            (at(AHEAD_MS_MAX), now),
+        ] {
+            assert_eq!(beginning(now, newest), expected, "{newest}");
+        }
     }
 
     /// As it is where two gateways have started at once, with the same keys in another order.

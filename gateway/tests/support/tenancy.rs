@@ -153,7 +153,10 @@ impl World {
     /// itself says why it is there. Returns its place.
     pub(crate) async fn append(&self, tenant: TenantId, kind: &'static str, body: &Value) -> u64 {
         let mut tip = self.store.tip(tenant).await.unwrap();
-        let (from, at, body) = (tip.head(), self.now(), canon::of(body).unwrap());
+        let (from, body) = (tip.head(), canon::of(body).unwrap());
+        // No time is before that of the entry before.
+        let last = self.store.entries(tenant, from.seq, 1).await.unwrap();
+        let at = last.iter().map(|entry| entry.at).fold(self.now(), Ord::max);
         let body_digest = body.digest();
         let entry = NewEntry {
             tenant: &tenant.to_string(),
