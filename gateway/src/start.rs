@@ -142,7 +142,6 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         metrics: Arc::clone(&metrics),
         fork,
     }));
-    cosigning.start();
     let gateway = Gateway {
         admission: Admission::new(options.queue_max),
         slow_lane: SlowLane::start().map_err(StartError::Thread)?,

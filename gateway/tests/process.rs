@@ -5,6 +5,7 @@
 #[path = "support/process.rs"]
 mod process;
 
+use ledger::{SignatureKind, SigningKey};
 use process::{Answer, Client, OPERATOR, PROGRAM, Place, SLOW_SYNC, Server, program};
 use serde_json::{Value, json};
 use sqlx::sqlite::SqliteConnectOptions;
@@ -1308,6 +1309,7 @@ fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_tha
     for file in ["tenant.ndjson", "system.ndjson"] {
         let (code, said) = run(&["verify", file, "--keys", "keys.json"]);
         assert!(code == 0 && said.contains("signed by the log"), "{said}");
+        assert!(!said.contains("published keys"), "{said}");
         // Nobody who has only the old key believes what the new one has signed.
         let (code, said) = run(&["verify", file, "--keys", "old.json"]);
         assert!(code == 1 && said.contains("NOT VERIFIED"), "{said}");
@@ -1322,6 +1324,17 @@ fn a_key_is_replaced_without_a_gap_and_verify_holds_keys_against_the_entries_tha
     );
     let (code, said) = run(&["verify", "tenant.ndjson", "--keys", "endless.json"]);
     assert_eq!(code, 0, "only the ledger that tells of keys can say so: {said}");
+
+    // As if somebody had put a key into the database that begins behind the last entry.
+    let foreign = SigningKey::from_seed("log.example", SignatureKind::Note, &[66; 32]).unwrap();
+    let foreign = foreign.verifier().to_string();
+    let mut more: Value = serde_json::from_str(&published).unwrap();
+    let keys = more["keys"].as_array_mut().unwrap();
+    keys.push(json!({"vkey": foreign, "not_before": "9999-12-31T23:59:59.999Z"}));
+    std::fs::write(place.path().join("more.json"), more.to_string()).unwrap();
+    let (code, said) = run(&["verify", "system.ndjson", "--keys", "more.json"]);
+    let counted = ", 1 of the published keys without a word about it in this file, signed by the log";
+    assert!(code == 0 && said.contains(counted), "{said}");
 }
 
 /// What of a place lies on a disk, by the names of its files and, where its database is none, of the tables.

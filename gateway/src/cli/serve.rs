@@ -199,6 +199,9 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     let told = |refusal: Refusal| anyhow!(refusal.detail().to_owned());
     gateway.record_base().await.map_err(told)?;
     gateway.publish_keys(&keys).await.map_err(told)?;
+    // INVARIANT: whatever a key signs of the ledger that tells of keys has the entry that tells of it. So no checkpoint
+    // is handed out or shown to a witness before.
+    gateway.cosigning.start();
     // Whoever puts an old copy of the database back is told so before the first answer, if a witness can be reached.
     if timeout(WITNESSES_WITHIN, gateway.cosigning.ask_all())
         .await

@@ -10,12 +10,12 @@ mod of_run;
 mod pack;
 
 use crate::config::Verify;
-use crate::signing::history::KeyHistory;
+use crate::signing::history::{KeyHistory, UntoldKeys, is_about_keys};
 use engine::EntryKind;
 use ledger::export::{ExportReport, ExportVerifier};
 use ledger::{
-    Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, TrustPolicy, Unverified,
-    VerifierKey,
+    Anchor, KeySet, MalformedKeySet, PublishedKey, Report, SignatureKind, TrustPolicy, TrustedCheckpoint,
+    Unverified, VerifierKey,
 };
 use model::TenantId;
 use named::Named;
@@ -143,14 +143,9 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
     if let Some(trust) = &trust {
         verifier = verifier.trusting(trust);
     }
-    for path in &options.held {
-        let unusable = |what: String| Failure::unusable(path, what);
-        let trust = trust
-            .as_ref()
-            .ok_or_else(|| unusable("it takes `--key` or `--keys` to trust it".to_owned()))?;
-        let read = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
-        let held = trust.open(&read);
-        verifier = verifier.against(held.map_err(|untrusted| unusable(untrusted.to_string()))?);
+    let held = held(options, trust.as_ref())?;
+    for checkpoint in &held {
+        verifier = verifier.against(checkpoint.clone());
     }
     let mut input = Input::new(verifier);
     input.history = keys.as_ref().map(|_| KeyHistory::default());
@@ -163,10 +158,24 @@ fn verify_as_told(options: &Verify, is_stdin: bool) -> Result<String, Failure> {
     if !found.report.has_end && trust.is_none() {
         return Err(Failure::NoEnd);
     }
-    if let Some(what) = keys.and_then(|keys| found.keys_differ(&keys)) {
-        return Err(Failure::Keys(what));
-    }
-    Ok(found.describe(trust.as_ref()))
+    let untold = match &keys {
+        Some(keys) => found.check_keys(keys, &held)?,
+        None => UntoldKeys::default(),
+    };
+    Ok(found.describe(trust.as_ref(), untold))
+}
+
+/// The checkpoints that the options name.
+fn held(options: &Verify, trust: Option<&TrustPolicy>) -> Result<Vec<TrustedCheckpoint>, Failure> {
+    let open = |path: &PathBuf| {
+        let unusable = |what: String| Failure::unusable(path, what);
+        let trust = trust.ok_or_else(|| unusable("it takes `--key` or `--keys` to trust it".to_owned()))?;
+        let read = std::fs::read(path).map_err(|error| unusable(error.to_string()))?;
+        trust
+            .open(&read)
+            .map_err(|untrusted| unusable(untrusted.to_string()))
+    };
+    options.held.iter().map(open).collect()
 }
 
 /// What a file with the log's keys has.
@@ -248,6 +257,8 @@ struct Input<'t> {
     lacks_newline: bool,
     /// What the entries say of the log's keys, if those are known otherwise.
     history: Option<KeyHistory>,
+    /// Whether the body of an entry that tells of a key is left out.
+    lacks_keys: bool,
     /// What decisions name, if it is to be there.
     named: Option<Named>,
     /// Which run the entries of an archive are of.
@@ -262,6 +273,8 @@ struct Found {
     /// What else an archive has.
     pack: Option<Contents>,
     history: KeyHistory,
+    /// Whether the body of an entry that tells of a key is left out.
+    lacks_keys: bool,
     until: String,
 }
 
@@ -273,6 +286,7 @@ impl<'t> Input<'t> {
             is_broken: false,
             lacks_newline: false,
             history: None,
+            lacks_keys: false,
             named: None,
             of_run: OfRun::new(),
             until: String::new(),
@@ -301,6 +315,7 @@ impl<'t> Input<'t> {
             report,
             pack,
             history: self.history.unwrap_or_default(),
+            lacks_keys: self.lacks_keys,
             until: self.until,
         })
     }
@@ -347,7 +362,7 @@ impl<'t> Input<'t> {
             .get(KIND_AT..)
             .and_then(|rest| rest.strip_prefix(r#""kind":""#)?.split_once('"'));
         let Some((kind, rest)) = kind else { return };
-        let (is_of_keys, is_decision) = (kind.starts_with("log_key_"), kind == EntryKind::Decision.as_str());
+        let (is_of_keys, is_decision) = (is_about_keys(kind), kind == EntryKind::Decision.as_str());
         if !is_of_keys && !is_decision && self.named.is_none() {
             return;
         }
@@ -356,7 +371,10 @@ impl<'t> Input<'t> {
         if self.named.is_some() {
             self.of_run.push(kind, body);
         }
-        let Some(body) = body else { return };
+        let Some(body) = body else {
+            self.lacks_keys |= is_of_keys;
+            return;
+        };
         match (&mut self.history, &mut self.named) {
             (Some(history), _) if is_of_keys => history.push(kind, body),
             (_, Some(named)) if is_decision => named.want(body),
@@ -366,18 +384,41 @@ impl<'t> Input<'t> {
 }
 
 impl Found {
-    /// What is wrong with keys that are said to be the log's, if the file is the whole ledger that tells of them.
-    fn keys_differ(&self, keys: &KeySet) -> Option<String> {
-        let entries = &self.report.entries;
-        let is_whole = matches!(entries.anchor, Anchor::Genesis) && self.report.left_out == 0;
+    /// Checks keys that are said to be the log's, if the file is the whole ledger that tells of them: bodies of entries
+    /// about something else may be left out, which entries those are is proven by their headers. What is younger than
+    /// its last entry, it cannot tell; but what has signed just these entries it must. Returns how much it does not tell.
+    ///
+    /// # Errors
+    /// The ledger tells of other keys.
+    fn check_keys(&self, keys: &KeySet, held: &[TrustedCheckpoint]) -> Result<UntoldKeys, Failure> {
+        let (entries, history) = (&self.report.entries, &self.history);
+        let is_whole = matches!(entries.anchor, Anchor::Genesis) && !self.lacks_keys;
         let tells_of_keys = entries.tenant == TenantId::SYSTEM.to_string();
         if !is_whole || !tells_of_keys {
-            return None;
+            return Ok(UntoldKeys::default());
         }
-        self.history.differs_from(keys.keys(), Some(&self.until))
+        if let Some(what) = history.differs_from(keys.keys(), Some(&self.until)) {
+            return Err(Failure::Keys(what));
+        }
+        let mut signers = self.at_end(held).map(|checkpoint| &checkpoint.key().vkey);
+        if let Some(signer) = signers.find(|signer| !history.tells_of(signer)) {
+            return Err(Failure::Keys(format!(
+                "the key `{}` has signed the checkpoint of these entries, and none of them tells that it was added",
+                signer.label()
+            )));
+        }
+        Ok(history.untold_of(keys.keys()))
     }
 
-    fn describe(&self, trust: Option<&TrustPolicy>) -> String {
+    /// The checkpoints of exactly these entries: that of the end, or those of `held` that stand for it.
+    fn at_end<'a>(&'a self, held: &'a [TrustedCheckpoint]) -> impl Iterator<Item = &'a TrustedCheckpoint> {
+        let (last, has_end) = (self.report.entries.head.seq, self.report.has_end);
+        let held = held.iter().filter(move |_| !has_end);
+        let all = self.report.checkpoint.iter().chain(held);
+        all.filter(move |checkpoint| checkpoint.checkpoint().size == last)
+    }
+
+    fn describe(&self, trust: Option<&TrustPolicy>, untold: UntoldKeys) -> String {
         let Self { report, pack, .. } = self;
         let mut text = describe(&report.entries);
         let mut add = |count: u64, what: &str| {
@@ -397,6 +438,14 @@ impl Found {
             add(pack.count.unnamed, "files that no decision names");
             add(pack.count.missing, "missing of what decisions name");
         }
+        add(
+            untold.keys,
+            "of the published keys without a word about it in this file",
+        );
+        add(
+            untold.ends,
+            "of the ends of published keys without a word about it in this file",
+        );
         let run = pack
             .as_ref()
             .and_then(|pack| pack.manifest.as_ref()?.run_id.as_deref());
@@ -465,7 +514,9 @@ impl Failure {
 mod tests {
     use super::*;
     use canon::Digest;
-    use ledger::{Entry, EntryHeader, Head};
+    use ledger::export::write_end_line;
+    use ledger::{Checkpoint, Entry, EntryHeader, Head, NewEntry, SigningKey, Tip};
+    use serde_json::json;
 
     const TENANT: &str = "tnt_00000000000000000000000000";
 
@@ -568,6 +619,99 @@ mod tests {
         let name = "a checkpoint, and nobody known who could have signed it";
         let case = cases.iter().find(|case| case["name"] == name).unwrap();
         case["file"].as_str().unwrap().to_owned()
+    }
+
+    const AT: &str = "2026-01-31T09:30:00.000Z";
+
+    fn log_key(seed: u8) -> SigningKey {
+        SigningKey::from_seed("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
+    }
+
+    /// The ledger of the system tenant, which tells of the first key only, and then of a tenant, and its checkpoint,
+    /// which the key of this seed has signed. The body of the entry with the number `left_out` is.
+    fn system_ledger(seed: u8, left_out: Option<u64>) -> (String, String) {
+        let tenant = TenantId::SYSTEM.to_string();
+        let key = json!({"not_before": AT, "vkey": log_key(1).verifier().to_string()}).to_string();
+        let told = [
+            (EntryKind::LogKeyAdded, key),
+            (EntryKind::TenantCreated, "{}".to_owned()),
+        ];
+        let (mut tip, mut lines) = (Tip::GENESIS, String::new());
+        for (kind, body) in &told {
+            let new = NewEntry {
+                tenant: &tenant,
+                kind: kind.as_str(),
+                at: AT,
+                body: Digest::of(body.as_bytes()),
+            };
+            let appended = tip.append(&new, &mut String::new());
+            let entry = Entry {
+                header: EntryHeader {
+                    tenant: &tenant,
+                    seq: appended.head.seq,
+                    kind: new.kind,
+                    at: AT,
+                    prev: appended.prev,
+                    body: new.body,
+                },
+                hash: appended.head.hash,
+                body: Some(body),
+            };
+            if left_out == Some(appended.head.seq) {
+                entry.write_line_without_body(&mut lines);
+            } else {
+                entry.write_line(&mut lines);
+            }
+        }
+        let checkpoint = Checkpoint::new("log.example", &tenant, tip.head().seq, tip.tree().root());
+        (lines, checkpoint.sign(&[&log_key(seed)]).unwrap().to_string())
+    }
+
+    /// The second one is published because somebody has put it into the database, and begins behind the last entry.
+    #[test]
+    fn a_key_of_which_no_entry_tells_is_counted_and_signs_no_whole_ledger_that_tells_of_keys() {
+        let folder = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let file = folder.path().join(name);
+            std::fs::write(&file, text).unwrap();
+            file
+        };
+        let keys = json!({"keys": [
+            {"vkey": log_key(1).verifier().to_string(), "not_before": AT},
+            {"vkey": log_key(2).verifier().to_string(), "not_before": "9999-12-31T23:59:59.999Z"},
+        ]});
+        let keys = write("keys.json", &keys.to_string());
+        let verify = |text: &str, held: Vec<PathBuf>| {
+            let options = Verify {
+                file: write("system.ndjson", text),
+                key: Vec::new(),
+                keys: Some(keys.clone()),
+                held,
+                witness: Vec::new(),
+                quorum: None,
+                unsigned: false,
+            };
+            verify_as_told(&options, false).unwrap_or_else(|failure| failure.to_string())
+        };
+        let counted = ", 1 of the published keys without a word about it in this file, signed by the log";
+        let refused = "none of them tells that it was added";
+        // Where it is not known what an entry tells of keys, that is held against none.
+        let not_compared = "of whoever made the file, signed by the log";
+        for (seed, left_out, expected) in [
+            (1, None, counted),
+            (2, None, refused),
+            (1, Some(2), counted),
+            (2, Some(2), refused),
+            (2, Some(1), not_compared),
+        ] {
+            let (entries, checkpoint) = system_ledger(seed, left_out);
+            let mut whole = entries.clone();
+            write_end_line(&checkpoint, &[], &mut whole);
+            let held = write("checkpoint.txt", &checkpoint);
+            for said in [verify(&whole, Vec::new()), verify(&entries, vec![held])] {
+                assert!(said.contains(expected), "{said}");
+            }
+        }
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use crate::gateway::Gateway;
 use engine::EntryKind;
-use ledger::{Moment, PublishedKey};
+use ledger::{Moment, PublishedKey, VerifierKey};
 use model::TenantId;
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -27,6 +27,16 @@ struct Times {
     not_after: Option<String>,
     /// Whether a later entry names another time than the one that named it first.
     is_contradicted: bool,
+}
+
+/// What of the published keys no entry tells, because it is younger than the last one, or because somebody has put it
+/// into the database by hand: entries that come later would say which.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct UntoldKeys {
+    /// How many keys.
+    pub keys: u64,
+    /// How many ends of other keys.
+    pub ends: u64,
 }
 
 /// What an entry says of a key.
@@ -56,13 +66,16 @@ impl Times {
     }
 }
 
+/// Whether entries of this kind tell of keys.
+pub fn is_about_keys(kind: &str) -> bool {
+    let kinds = [EntryKind::LogKeyAdded, EntryKind::LogKeyEnded];
+    kinds.iter().any(|about| about.as_str() == kind)
+}
+
 impl KeyHistory {
     /// Takes in an entry. One that is not about keys says nothing.
     pub fn push(&mut self, kind: &str, body: &str) {
-        let is_about_keys = [EntryKind::LogKeyAdded, EntryKind::LogKeyEnded]
-            .iter()
-            .any(|about| about.as_str() == kind);
-        let body = is_about_keys.then(|| serde_json::from_str::<KeyBody>(body));
+        let body = is_about_keys(kind).then(|| serde_json::from_str::<KeyBody>(body));
         if let Some(Ok(body)) = body {
             let times = self.keys.entry(body.vkey).or_default();
             times.name(body.not_before, body.not_after);
@@ -90,7 +103,7 @@ impl KeyHistory {
     }
 
     /// The first difference among the entries, or between what they say and what is published. What is younger than the
-    /// last entry, which is of the time `until`, the entries cannot tell.
+    /// last entry, which is of the time `until`, the entries cannot tell: [`Self::untold_of`] counts it.
     pub fn differs_from(&self, published: &[PublishedKey], until: Option<&str>) -> Option<String> {
         if let Some((vkey, _)) = self.keys.iter().find(|(_, times)| times.is_contradicted) {
             return Some(format!(
@@ -122,6 +135,24 @@ impl KeyHistory {
         Some(format!(
             "an entry tells that the key `{unpublished}` was added, and it is not published"
         ))
+    }
+
+    /// How much of what is published no entry tells, where nothing differs.
+    pub fn untold_of(&self, published: &[PublishedKey]) -> UntoldKeys {
+        let mut untold = UntoldKeys::default();
+        for key in published {
+            match self.keys.get(&key.vkey.to_string()) {
+                None => untold.keys += 1,
+                Some(told) if told.not_after.is_none() => untold.ends += u64::from(key.not_after.is_some()),
+                Some(_) => {}
+            }
+        }
+        untold
+    }
+
+    /// Whether an entry tells of a key.
+    pub fn tells_of(&self, vkey: &VerifierKey) -> bool {
+        self.keys.contains_key(&vkey.to_string())
     }
 }
 
@@ -227,6 +258,13 @@ mod tests {
         let told = history(&[("log_key_added", json!({"vkey": first, "not_before": EARLY}))]);
         let published = [key(1, Some(EARLY), Some(LATE)), key(2, Some(LATE), None)];
         assert_eq!(told.differs_from(&published, Some(EARLY)), None);
+        // But it is counted, and signs nothing of these entries.
+        assert_eq!(told.untold_of(&published), UntoldKeys { keys: 1, ends: 1 });
+        assert_eq!(
+            told.untold_of(&[key(1, Some(EARLY), None)]),
+            UntoldKeys::default()
+        );
+        assert!(told.tells_of(&published[0].vkey) && !told.tells_of(&published[1].vkey));
         assert!(told.differs_from(&published, Some(LATE)).is_some());
         assert!(told.differs_from(&published, None).is_some());
     }

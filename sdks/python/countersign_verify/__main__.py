@@ -188,6 +188,8 @@ def describe(report, evidence):
         "files that decisions name": evidence.named if evidence else 0,
         "files that no decision names": evidence.unnamed if evidence else 0,
         "missing of what decisions name": evidence.missing if evidence else 0,
+        "of the published keys without a word about it in this file": report.untold_keys,
+        "of the ends of published keys without a word about it in this file": report.untold_ends,
     }
     told = "".join(f", {count} {what}" for what, count in counts.items() if count)
     run = f", about the run `{evidence.run_id}`" if evidence and evidence.run_id is not None else ""

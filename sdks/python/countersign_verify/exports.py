@@ -36,6 +36,9 @@ class ExportReport:
     untold: int
     answers: int
     unanswered: int
+    # Of how many published keys no entry tells, and of how many ends of other ones: they are younger than the last entry.
+    untold_keys: int
+    untold_ends: int
     has_end: bool
     is_anchored: bool
     checkpoint: TrustedCheckpoint | None
@@ -100,8 +103,8 @@ class ExportVerifier:
         self._trust = trust
         self._receipts = ReceiptVerifier(trust.keys) if trust else None
         self._held = sorted(held, key=lambda trusted: trusted.checkpoint.size)
-        # How many entries the last of them had that was met.
-        self._agreed = None
+        # How many entries the last of them had that was met, and who has signed those of so many.
+        self._agreed, self._signers = None, []
         self._tenant = tenant
         self._range = entries
         self._lines = 0
@@ -112,6 +115,8 @@ class ExportVerifier:
         self._erased = self._left_out = self._answers = self._unanswered = 0
         self._untold = Untold()
         self._published, self._history = published, KeyHistory()
+        # Whether the body of an entry that tells of a key is left out.
+        self._lacks_keys = False
         # The body of the decision that an answer may follow, in a tuple because an erased body is None; None where no
         # answer may follow.
         self._answerable = None
@@ -169,9 +174,7 @@ class ExportVerifier:
         size = self._end_size if self._end else self._agreed
         if size == self._seq and self._untold.count:
             raise Finding("untold", "the body is gone, and no entry tells of its erasure", self._untold.first())
-        is_whole = self._first == 1 and not self._left_out
-        if self._published and self._tenant == SYSTEM_TENANT and is_whole:
-            self._history.check(self._published, self._at)
+        untold_keys, untold_ends = self._check_keys(trusted)
         return ExportReport(
             tenant=self._tenant,
             first=self._first,
@@ -182,10 +185,26 @@ class ExportVerifier:
             untold=self._untold.count,
             answers=self._answers,
             unanswered=self._unanswered,
+            untold_keys=untold_keys,
+            untold_ends=untold_ends,
             has_end=self._end is not None,
             is_anchored=self._tree is not None,
             checkpoint=trusted,
         )
+
+    def _check_keys(self, trusted):
+        """Holds the published keys against the ledger that tells of them, where this is the whole of it."""
+        is_whole = self._first == 1 and not self._lacks_keys
+        if not self._published or self._tenant != SYSTEM_TENANT or not is_whole:
+            return 0, 0
+        untold = self._history.check(self._published, self._at)
+        if self._end:
+            size, signers = self._end_size, [trusted.key.key] if trusted else []
+        else:
+            size, signers = self._agreed, self._signers
+        for signer in signers if size == self._seq else []:
+            self._history.check_signer(signer)
+        return untold
 
     def _refuse(self, code, detail="", seq=None):
         seq = self._seq + 1 if seq is None else seq
@@ -239,6 +258,7 @@ class ExportVerifier:
             self.on_entry(header, body, is_left_out)
         if body is None:
             self._left_out += is_left_out
+            self._lacks_keys |= is_left_out and header.kind in KINDS_OF_KEYS
             self._erased += not is_left_out
             if not is_left_out:
                 self._untold.note(header.seq)
@@ -283,7 +303,9 @@ class ExportVerifier:
                 self._refuse("wrong_root", f"a checkpoint of {self._tree.size} entries has another root", seq)
             if at is not None:
                 self._at_last(trusted.check_covers, at, seq=seq)
-            self._agreed = self._tree.size
+            if self._agreed != self._tree.size:
+                self._agreed, self._signers = self._tree.size, []
+            self._signers.append(trusted.key.key)
             self._held.pop(0)
 
     def _at_last(self, check, *arguments, seq=None):

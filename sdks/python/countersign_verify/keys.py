@@ -156,16 +156,21 @@ class KeyHistory:
         self._times[vkey] = tuple(before if before is not None else now for now, before in zip(times, known))
 
     def check(self, published, until):
-        """Whether these are all keys of the log. What is younger than `until`, the time of the last entry, no entry tells."""
+        """Whether these are all keys of the log. What is younger than `until`, the time of the last entry, no entry tells.
+
+        Returns of how many keys none tells, and of how many ends of other ones.
+        """
 
         def is_untold(at):
             return at is not None and at > until
 
         if self._contradicted is not None:
             raise Finding("other_keys", f"an entry tells another time of {self._contradicted} than an earlier one")
+        untold_keys = untold_ends = 0
         for key in published.keys:
             told = self._times.get(str(key.key))
             if told is None and is_untold(key.not_before):
+                untold_keys += 1
                 continue
             if told is None:
                 raise Finding("other_keys", f"no entry tells that {key.key.label} was added")
@@ -173,8 +178,15 @@ class KeyHistory:
             ends_later = not_after is None and is_untold(key.not_after)
             if key.not_before != not_before or (key.not_after != not_after and not ends_later):
                 raise Finding("other_keys", f"the entries tell other times of {key.key.label}")
+            untold_ends += key.not_after != not_after
         if unpublished := self._times.keys() - {str(key.key) for key in published.keys}:
             raise Finding("other_keys", f"an entry tells of {min(unpublished)}, and it is not published")
+        return untold_keys, untold_ends
+
+    def check_signer(self, key):
+        """Whether an entry tells of the key that has signed the checkpoint of just these entries."""
+        if str(key) not in self._times:
+            raise Finding("other_keys", f"{key.label} has signed the checkpoint of these entries, and none of them tells that it was added")
 
 
 def _published(member):

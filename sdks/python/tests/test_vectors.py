@@ -517,13 +517,16 @@ class SystemLedger:
         self.tell(self.ENDED, {"vkey": str(self.old.key), "not_after": self.old.not_after})
         return self
 
-    def end(self):
-        """The last line, signed by the new key."""
+    def checkpoint(self):
+        """That of all entries, signed by the new key."""
         text = f"ledger.example/{self.tenant}\n{self.edge.size}\n{encoded(self.edge.root())}\n"
         signature = Ed25519PrivateKey.from_private_bytes(bytes([2]) * 32).sign(text.encode())
         signed = encoded(bytes.fromhex(self.new.key.key_id) + signature)
-        note = write_string(f"{text}\n\u2014 ledger.example {signed}\n")
-        return f'{{"end":{{"checkpoint":{note},"proof":[]}}}}\n'
+        return f"{text}\n\u2014 ledger.example {signed}\n"
+
+    def end(self):
+        """The last line."""
+        return f'{{"end":{{"checkpoint":{write_string(self.checkpoint())},"proof":[]}}}}\n'
 
     def check(self, published, first=1):
         """What is found with these keys, in the file that begins with this entry."""
@@ -578,12 +581,46 @@ class KeyHistoryTest(unittest.TestCase):
         ledger.tell("tenant_created", {})
         self.assertEqual(ledger.check([ledger.old, ledger.new]), "other_keys")
 
+    def test_a_key_of_which_no_entry_tells_is_counted_and_signs_no_whole_ledger_that_tells_of_keys(self):
+        late = "9999-12-31T23:59:59.999Z"
+        ledger = SystemLedger()
+        ledger.tell(ledger.ADDED, {"vkey": str(ledger.old.key), "not_before": "2026-07-01T12:00:01.000Z"})
+        # What is left out of another entry tells nothing of keys.
+        ledger.tell("tenant_created", {}, is_left_out=True)
+        told = PublishedKey(ledger.old.key, "2026-07-01T12:00:01.000Z", late)
+        put_in = PublishedKey(ledger.new.key, late)
+
+        def find(published, held, lines):
+            trust = Trust(KeySet(published))
+            held = [trust.open(ledger.checkpoint().encode())] if held else []
+            verifier = ExportVerifier(trust, held, published=trust.keys)
+            return verifier.verify(io.BytesIO("".join(lines).encode()))
+
+        report = ExportVerifier(published=KeySet([told, put_in])).verify(io.BytesIO("".join(ledger.lines).encode()))
+        self.assertEqual((report.untold_keys, report.untold_ends), (1, 1))
+        # It is the one that has signed the checkpoint, whether that is the end or stands for it.
+        whole = [*ledger.lines, ledger.end()]
+        for held, lines in ((False, whole), (True, ledger.lines)):
+            with self.subTest(held), self.assertRaises(Finding) as found:
+                find([told, put_in], held, lines)
+            self.assertEqual(found.exception.code, "other_keys")
+        # Once an entry tells of it, nothing is wrong with that.
+        ledger.tell(ledger.ADDED, {"vkey": str(ledger.new.key), "not_before": late})
+        ledger.tell("tenant_created", {})
+        report = find([PublishedKey(ledger.old.key, told.not_before), put_in], True, [*ledger.lines, ledger.end()])
+        self.assertEqual((report.untold_keys, report.untold_ends), (0, 0))
+
     def test_other_ledgers_and_files_with_less_in_them_tell_nothing(self):
         other = SystemLedger("tnt_01jz0000000000000000000000").tell_all()
         self.assertIsNone(other.check([other.new]))
         partial = SystemLedger().tell_all()
-        partial.tell("tenant_created", {}, is_left_out=True)
+        partial.tell(partial.ADDED, {"vkey": str(partial.new.key)}, is_left_out=True)
         self.assertIsNone(partial.check([partial.new]))
+        # A body of another kind would not have told of keys.
+        other_kind = SystemLedger().tell_all()
+        other_kind.tell("tenant_created", {}, is_left_out=True)
+        self.assertIsNone(other_kind.check([other_kind.old, other_kind.new]))
+        self.assertEqual(other_kind.check([other_kind.new]), "other_keys")
 
 
 class UntoldTest(unittest.TestCase):
@@ -826,6 +863,14 @@ class CommandTest(unittest.TestCase):
         code, said = self.run_command("export", path, "--keys", keys)
         self.assertEqual(code, 1, said)
         self.assertIn("NOT VERIFIED: other_keys", said)
+        self.assertNotIn("published keys", said)
+        late = "9999-12-31T23:59:59.999Z"
+        put_in = VerifierKey(ledger.new.key.name, ledger.new.key.kind, bytes([9]) * 32)
+        members = [*members, {"vkey": str(put_in), "not_before": late}]
+        keys = self.write("keys.json", json.dumps({"keys": members}))
+        code, said = self.run_command("export", path, "--keys", keys)
+        self.assertEqual(code, 0, said)
+        self.assertIn(", 1 of the published keys without a word about it in this file, signed by the log", said)
 
     def case(self, name):
         """An export of that name as a file, with its keys."""
