@@ -17,7 +17,7 @@ use engine::EntryKind;
 use engine::rules::{Due, RecentEntries, Seen};
 use engine::snapshot::TenantSnapshot;
 use ledger::Head;
-use model::rule::{Effect, Subject, WINDOW_SECONDS};
+use model::rule::{BACKWARDS_MAX, Effect, Subject, WINDOW_SECONDS};
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
 use std::collections::HashMap;
@@ -38,8 +38,6 @@ const FIRES_MAX: usize = 20;
 /// In how many tenants rules do something at once: few enough that the changes of people find places before the
 /// sequencer, too.
 const FIRING_MAX: usize = 64;
-/// How far back a gateway reads at most that has just begun to look at a tenant.
-const BACKWARDS_MAX: u32 = 20_000;
 /// Pages of a tenant in the first look: all that is read back, so that its rules hold after its own turn, and not after
 /// everybody's.
 const FIRST_PAGES: u32 = BACKWARDS_MAX.div_ceil(PAGE);

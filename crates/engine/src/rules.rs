@@ -227,7 +227,8 @@ impl RecentEntries {
         let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
         let last = self.last.map_or(0, |(last, _)| last.seq);
         self.seen.retain(|_, seen| {
-            // INVARIANT: nothing is kept for longer than a rule remembers that it has counted it.
+            // INVARIANT: nothing is kept for longer than a rule remembers that it has counted it. A rule that fires by a
+            // clock that is more than an hour ahead of this one remembers only the last `BACKWARDS_MAX` entries.
             while seen
                 .front()
                 .is_some_and(|first| first.at < oldest || last.saturating_sub(first.seq) >= ENTRIES_MAX)

@@ -16,6 +16,9 @@ use std::ops::RangeInclusive;
 pub const COUNT: RangeInclusive<u32> = 1..=1_000;
 /// Within how long, in seconds: up to a day.
 pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
+/// How many entries of a ledger are read back at most, the last of them, by a gateway that has just begun to look at it,
+/// or whose clock was set back.
+pub const BACKWARDS_MAX: u32 = 20_000;
 
 /// For how much longer than entries are kept a rule remembers that it has counted them, in seconds: the clock of the
 /// gateway where it fired may be behind that of the one that recorded them.
@@ -112,8 +115,11 @@ impl Rule {
         // is: they are held against each other and not against now, so they would be counted again.
         let kept = i64::from(*WINDOW_SECONDS.end()) + FIRED_MARGIN_SECONDS;
         let oldest = now.plus_millis(-kept * 1_000);
-        after.fired.retain(|_, fired| fired.at >= oldest);
-        after.fired_tools.retain(|_, fired| fired.at >= oldest);
+        // This clock may be ahead, and once it is set right what is no day old is read back, as far as that goes.
+        let is_read_back = |fired: &Fired| seq.saturating_sub(fired.seq) < u64::from(BACKWARDS_MAX);
+        let could_count = |fired: &Fired| fired.at >= oldest || is_read_back(fired);
+        after.fired.retain(|_, fired| could_count(fired));
+        after.fired_tools.retain(|_, fired| could_count(fired));
         // The times of a chain stay ahead of a clock that was set back, and entries are kept by them.
         let at = now.max(recorded);
         let fired = Fired { seq, at };
@@ -185,6 +191,11 @@ mod tests {
         Subject::Tool(SlashFreeName::new("github").unwrap())
     }
 
+    /// The place of an entry behind which this one is not read back.
+    fn far_behind(seq: u64) -> u64 {
+        seq + u64::from(BACKWARDS_MAX)
+    }
+
     #[test]
     fn what_was_counted_counts_no_more_and_what_was_before_the_rule_never_does() {
         for subject in [agent(1), tool()] {
@@ -208,9 +219,20 @@ mod tests {
         let fired = fired.fire(&agent(2), (9, at(120 + day)), at(120 + day));
         assert!(!fired.counts(&tool(), 6, at(119)) && !fired.counts(&agent(1), 7, at(120)));
         let later = at(121 + day + FIRED_MARGIN_SECONDS);
-        let fired = fired.fire(&agent(3), (11, later), later);
+        let fired = fired.fire(&agent(3), (far_behind(7), later), later);
         assert_eq!(fired.fired.len(), 2);
         assert!(fired.fired_tools.is_empty() && !fired.counts(&agent(2), 9, at(120 + day)));
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_makes_it_forget_nothing_that_is_read_back_when_it_is_set_right() {
+        let fired = rule().fire(&tool(), (6, at(119)), at(119));
+        let fired = fired.fire(&agent(1), (7, at(119)), at(120));
+        let ahead = at(120 + 10 * i64::from(*WINDOW_SECONDS.end()));
+        let fired = fired.fire(&agent(2), (far_behind(6) - 1, ahead), ahead);
+        assert!(!fired.counts(&tool(), 6, at(119)) && !fired.counts(&agent(1), 7, at(119)));
+        let fired = fired.fire(&agent(2), (far_behind(6), ahead), ahead);
+        assert!(fired.counts(&tool(), 6, at(119)) && !fired.counts(&agent(1), 7, at(119)));
     }
 
     #[test]
@@ -219,10 +241,10 @@ mod tests {
         let ahead = at(120 + 3 * FIRED_MARGIN_SECONDS);
         let fired = rule().fire(&agent(1), (7, ahead), at(120));
         let later = at(121 + day + FIRED_MARGIN_SECONDS);
-        let fired = fired.fire(&agent(2), (9, later), later);
+        let fired = fired.fire(&agent(2), (far_behind(7), later), later);
         assert!(!fired.counts(&agent(1), 7, ahead));
         let later = ahead.plus_millis((1 + day + FIRED_MARGIN_SECONDS) * 1_000);
-        let fired = fired.fire(&agent(2), (11, later), later);
+        let fired = fired.fire(&agent(2), (far_behind(8), later), later);
         assert_eq!(fired.fired.len(), 1);
     }
 

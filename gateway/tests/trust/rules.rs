@@ -30,6 +30,13 @@ impl Stage {
             .collect()
     }
 
+    /// Of whom the rule has told, in order. The gateway looks twice: what comes back in one look fires in the next one.
+    async fn told(&self) -> Vec<Value> {
+        self.contained().await;
+        let found = self.contained().await.into_iter();
+        found.map(|(_, body)| body["id"].clone()).collect()
+    }
+
     /// What the ledger says about the decisions of an ask, by place.
     async fn deny(&self) -> u64 {
         let answer = self.ask(&injected()).await.expect(200);
@@ -242,19 +249,31 @@ async fn what_was_counted_after_the_clock_went_back_does_not_come_back_when_anot
         .post("/v1/authorize", &other.token, &injected())
         .await
         .expect(200);
-    let told = async |stage: &Stage| {
-        // What has come back in the first look fires in the second one.
-        stage.contained().await;
-        let found = stage.contained().await;
-        found
-            .iter()
-            .map(|(_, body)| body["id"].clone())
-            .collect::<Vec<_>>()
-    };
     let each = [json!(stage.agent.id), json!(other.id)];
-    assert_eq!(told(&stage).await, each);
+    assert_eq!(stage.told().await, each);
     let stage = stage.restart().await;
-    assert_eq!(told(&stage).await, each, "nor after a restart");
+    assert_eq!(stage.told().await, each, "nor after a restart");
+}
+
+#[tokio::test]
+async fn a_rule_that_fires_while_the_clock_is_ahead_forgets_nothing_that_it_has_counted() {
+    const AHEAD: i64 = 2 * 24 * 3_600_000;
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "alert", 1)).await;
+    let other = stage.hire(json!({"name": "other", "tools": "all"})).await;
+    stage.deny().await;
+    assert_eq!(stage.told().await, [json!(stage.agent.id)]);
+    stage.clock.advance_millis(AHEAD);
+    stage
+        .post("/v1/authorize", &other.token, &injected())
+        .await
+        .expect(200);
+    let each = [json!(stage.agent.id), json!(other.id)];
+    assert_eq!(stage.told().await, each);
+    stage.clock.advance_millis(-AHEAD);
+    assert_eq!(stage.told().await, each);
+    let stage = stage.restart().await;
+    assert_eq!(stage.told().await, each, "nor after a restart");
 }
 
 #[tokio::test]
