@@ -35,6 +35,9 @@ use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
 
+/// For how long a credential has expired that is cleared away, in milliseconds: a clock may be ahead by less.
+const EXPIRED_FOR_MS: i64 = 24 * 60 * 60 * 1_000;
+
 /// What a PUT answers: 201 with a new object, 200 with one that was there.
 pub enum Upserted<T> {
     /// It is new.

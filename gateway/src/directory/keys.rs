@@ -6,7 +6,7 @@
 
 pub(crate) mod operators;
 
-use super::{check_future, check_in_use, facts, page};
+use super::{EXPIRED_FOR_MS, check_future, check_in_use, facts, page};
 use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -23,8 +23,6 @@ use std::sync::Arc;
 
 /// How many expired keys are cleared away at once, by whoever makes another one.
 const EXPIRED_MAX: usize = 256;
-/// For how long they have expired, in milliseconds: a clock may be ahead by less.
-const EXPIRED_FOR_MS: i64 = 24 * 60 * 60 * 1_000;
 
 /// What a POST says.
 #[derive(Debug, Deserialize)]

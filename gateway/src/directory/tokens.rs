@@ -1,6 +1,6 @@
 //! `/v1/agents/{id}/tokens`: what agents sign in with. Several may work at once, so that they can be rotated without a gap.
 
-use super::{change, change_at_once, check_future, facts, find_agent, read};
+use super::{EXPIRED_FOR_MS, change, change_at_once, check_future, facts, find_agent, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, OptionalJson, Page, PageQuery, Query, Refusal, TenantCaller};
@@ -128,8 +128,8 @@ pub(crate) fn remove<T>(token: &Arc<AgentToken>, answer: T) -> Plan<T> {
     }
 }
 
-/// Puts a new token in place and clears away those of the agent that have expired, which nobody else would. An agent
-/// that was revoked gets none.
+/// Puts a new token in place and clears away those of the agent that have expired long ago, which nobody else would. An
+/// agent that was revoked gets none.
 pub(crate) fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<TokenView>, Refusal> {
     let agent = directory.agents.get(&token.agent);
     if agent.is_some_and(|agent| agent.standing.is_revoked()) {
@@ -143,6 +143,7 @@ pub(crate) fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<Toke
         let detail = format!("this agent has {LIVE_TOKENS_MAX} tokens that work; delete one of them first");
         return Err(Refusal::new(Code::Conflict, detail));
     }
+    let expired = cleared_away(expired, now);
     let view = TokenView::from(&token);
     let mut facts = about(token.agent, &view);
     facts["expired"] = json!(expired.iter().map(|token| token.id).collect::<Vec<_>>());
@@ -158,6 +159,20 @@ pub(crate) fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<Toke
         writes,
         answer: view,
     })
+}
+
+/// Those of an agent's expired tokens that are cleared away, the first to end first. Not those that have just expired:
+/// this clock may be ahead. No more of these are good yet than may work at once, and these end last. Once the clock is set
+/// right, up to twice as many may work as that; then none is made until there are fewer.
+fn cleared_away(mut expired: Vec<&Arc<AgentToken>>, now: Timestamp) -> Vec<&Arc<AgentToken>> {
+    let long_ago = now.plus_millis(-EXPIRED_FOR_MS);
+    expired.sort_by_key(|token| token.expires_at);
+    let too_many = expired.len().saturating_sub(LIVE_TOKENS_MAX);
+    let expired = expired.into_iter().enumerate();
+    expired
+        .filter(|(place, token)| *place < too_many || token.has_expired(long_ago))
+        .map(|(_, token)| token)
+        .collect()
 }
 
 fn about(agent: AgentId, view: &TokenView) -> Value {
@@ -204,16 +219,25 @@ mod tests {
 
     #[test]
     fn a_new_token_clears_the_expired_ones_away_and_says_so() {
-        let plan = mint(
-            &directory([token(1, Some(999)), token(2, Some(1_001))]),
-            token(3, None),
-        )
-        .unwrap();
+        let long_ago = 1_000 - EXPIRED_FOR_MS;
+        let ends = [(1, long_ago), (2, long_ago + 1), (3, 1_001)];
+        let tokens = ends.map(|(id, end)| token(id, Some(end)));
+        let plan = mint(&directory(tokens), token(4, None)).unwrap();
         assert_eq!(plan.writes.len(), 2);
         assert_eq!(plan.facts["expired"], json!([TokenId::from_bytes([1; 16])]));
         assert!(
             !plan.facts.to_string().contains("sha256"),
             "nothing of the secret is recorded"
         );
+    }
+
+    #[test]
+    fn no_more_tokens_are_kept_that_have_just_expired_than_may_work_at_once() {
+        let max = u8::try_from(LIVE_TOKENS_MAX).unwrap();
+        // The first that were made end last.
+        let tokens = (1..=max + 2).map(|id| token(id, Some(1_000 - i64::from(id))));
+        let plan = mint(&directory(tokens), token(99, None)).unwrap();
+        let cleared_away = [max + 2, max + 1].map(|id| TokenId::from_bytes([id; 16]));
+        assert_eq!(plan.facts["expired"], json!(cleared_away));
     }
 }

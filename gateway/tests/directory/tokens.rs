@@ -88,9 +88,27 @@ async fn an_expired_token_is_refused_and_cleared_away_by_the_next_one() {
         .problem(401, "invalid_token");
     acme.news().await;
     acme.admin("POST", &path, Value::Null).await.expect(201);
+    assert_eq!(acme.told("token_created").await["expired"], json!([]));
+    acme.clock.advance_millis(24 * 60 * 60 * 1_000);
+    acme.news().await;
+    acme.admin("POST", &path, Value::Null).await.expect(201);
     assert_eq!(acme.told("token_created").await["expired"], json!([short["id"]]));
     let list = acme.admin("GET", &path, Value::Null).await.expect(200);
-    assert_eq!(list["items"].as_array().unwrap().len(), 1);
+    assert_eq!(list["items"].as_array().unwrap().len(), 2);
+}
+
+#[tokio::test]
+async fn a_new_token_that_is_made_while_the_clock_is_ahead_takes_none_away_that_works() {
+    const AHEAD: i64 = 60 * 60 * 1_000;
+    let acme = Acme::open().await;
+    let agent = acme.hire(json!({"name": "builder"})).await;
+    let path = format!("/v1/agents/{agent}/tokens");
+    let body = json!({"expires_at": "2026-01-31T10:00:00.000Z"});
+    let made = acme.admin("POST", &path, body).await.expect(201);
+    acme.clock.advance_millis(AHEAD);
+    acme.admin("POST", &path, Value::Null).await.expect(201);
+    acme.clock.advance_millis(-AHEAD);
+    acme.get("/v1/whoami", &text(&made["token"])).await.expect(200);
 }
 
 #[tokio::test]
