@@ -173,12 +173,8 @@ impl Gateway {
                 fitted.fit(wanted, &lock, &plan.writes, force).await?
             };
             let (change, answer) = change(before, by, plan, fitting)?;
-            // Compiling may have taken long, and an operator's key is in another tenant than the one whose revision is compared.
-            let as_of = self.snapshot.as_of(TenantId::SYSTEM);
-            by.check(&self.snapshot.load_full(), self.clock.now())?;
-            if matches!(by, By::Key(_) | By::Person(_)) && as_of.age() > self.options.snapshot_age_max {
-                return Err(Refusal::snapshot_stale());
-            }
+            // Compiling may have taken long.
+            self.current_for(by)?;
             self.check_has_all(tenant)?;
             let proposal = Proposal {
                 tenant,

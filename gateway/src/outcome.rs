@@ -216,7 +216,7 @@ impl Gateway {
         had_tool: bool,
     ) -> Result<Reported, Refusal> {
         let id = report.decision_id;
-        let recording = self.record_current(|snapshot| {
+        let recording = self.record_current(None, |snapshot| {
             let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
             let agent = caller.refresh(tenant, self.clock.now())?;
             let mut settling = settling.clone();

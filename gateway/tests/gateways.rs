@@ -846,6 +846,56 @@ async fn an_ask_whose_body_comes_late_is_not_answered_by_what_is_known_no_more()
     cluster.verify().await;
 }
 
+/// Their key is in another tenant than the one whose revision the commit compares.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_operators_have_begun_is_not_recorded_where_it_is_not_known_whether_their_key_still_works() {
+    let cluster = Cluster::new().await;
+    let options = Options {
+        body_time_max: PATIENCE,
+        ..Options::default()
+    };
+    let bound = options.snapshot_age_max;
+    let (deaf, faults) = cluster.join(options).await;
+    let (world, tenant) = (&cluster.worlds[0], cluster.tenancy.id);
+    let operator = cluster.operator.reveal();
+    let budget = json!({"scope": {}, "unit": "CREDITS", "allocated": 100});
+    let budget = cluster.change(0, "POST", "/v1/budgets", &budget).await;
+    cluster.ask(0, &named(reading(), "call-1")).await.expect(200);
+    let second = json!({"name": "second", "role": "operator"});
+    let second = world.post("/v1/keys", operator, &second).await.expect(201);
+    let key = second["key"].as_str().unwrap();
+    eventually(|| async { deaf.get("/v1/keys", key).await.status == 200 }).await;
+
+    let debit = format!("/v1/budgets/{}/debit", budget["id"].as_str().unwrap());
+    let wanted = [
+        (debit.as_str(), json!({"amount": 1})),
+        ("/v1/ledger/erase", json!({"agent": cluster.tenancy.agent})),
+    ];
+    let call = |path: &str, body: &Value| deaf.call("POST", path, key).tenant(tenant).json(body);
+    let mut begun = Vec::new();
+    for (path, body) in &wanted {
+        begun.push(call(path, body).hold().await);
+    }
+    let before = deaf.store.head(tenant).await.unwrap();
+    faults.hold_changes(true);
+    let path = format!("/v1/keys/{}", second["id"].as_str().unwrap());
+    let deleted = world.call("DELETE", &path, operator).send().await;
+    deleted.expect(204);
+    eventually(|| async { deaf.gateway.snapshot.age() > bound }).await;
+    for begun in begun {
+        let refused = begun.finish().await.expect(503);
+        assert_eq!(refused["code"], "ledger_unavailable");
+    }
+    assert_eq!(deaf.store.head(tenant).await.unwrap(), before);
+
+    faults.hold_changes(false);
+    for (path, body) in &wanted {
+        let again = answered(|| call(path, body).send()).await;
+        again.problem(401, "invalid_token");
+    }
+    cluster.verify().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_freeze_is_made_where_another_gateway_has_just_lifted_it() {
     let cluster = Cluster::new().await;

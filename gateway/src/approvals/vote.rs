@@ -45,8 +45,8 @@ impl Gateway {
     ) -> Result<Shown, Refusal> {
         let reason = body.into_reason();
         let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
-        let voting = self.record_current(|snapshot| {
-            caller.holder.by().check(snapshot, self.clock.now())?;
+        let by = caller.holder.by();
+        let voting = self.record_current(Some(by), |snapshot| {
             let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
             let ballot = Ballot {
                 voter: voter(caller, tenant)?,
@@ -71,7 +71,6 @@ impl Gateway {
             .await;
         // The vote stands, but whoever gave it may not read any more. What this gateway does not know yet is no reason
         // to answer that with 503.
-        let by = caller.holder.by();
         by.check(&self.snapshot.load_full(), self.clock.now())?;
         let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
         let look = async move { store.approval(tenant, id).await };

@@ -18,7 +18,7 @@ impl Gateway {
         why: Unusable,
     ) -> Result<(), Refusal> {
         let salt = Salt::new(&*self.entropy);
-        let recording = self.record_current(|snapshot| {
+        let recording = self.record_current(None, |snapshot| {
             let tenant = gateway::tenant(snapshot, caller.tenant)?;
             let note = Intent::Note(misuse(caller, ask, why, salt));
             Ok(Proposal::of(tenant, note))

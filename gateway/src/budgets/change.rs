@@ -80,13 +80,13 @@ async fn change<T>(
 ) -> Result<Answer, Refusal> {
     let id: BudgetId = id.parse().map_err(|_| Refusal::not_found("budget", &id))?;
     let repeat = asked.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let changed = gateway.move_budgets(caller.tenant, repeat, |snapshot, _| {
-        caller.holder.by().check(snapshot, gateway.clock.now())?;
+    let by = caller.holder.by();
+    let changed = gateway.move_budgets(Some(by), caller.tenant, repeat, |_| {
         Ok(Move::Change {
             id,
             change,
             reason: reason.map(|reason| reason.as_str().to_owned()),
-            by: caller.holder.by().to_json(),
+            by: by.to_json(),
         })
     });
     Ok(Answer(StatusCode::OK, changed.await?))

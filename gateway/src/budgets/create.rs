@@ -36,18 +36,18 @@ pub async fn create(
     let budgets_max = gateway.options.budgets_max;
     let is_full = gateway.count_in_line(&caller).await? >= budgets_max;
     let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let made = gateway.move_budgets(caller.tenant, repeat.clone(), |snapshot, tenant| {
-        let now = gateway.clock.now();
-        caller.holder.by().check(snapshot, now)?;
+    let by = caller.holder.by();
+    let made = gateway.move_budgets(Some(by), caller.tenant, repeat.clone(), |tenant| {
         if is_full {
             let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
             return Err(Refusal::new(Code::Conflict, detail));
         }
         check_scope(&tenant.directory, &terms.scope)?;
+        let now = gateway.clock.now();
         let id = BudgetId::new(now, &*gateway.entropy);
         Ok(Move::Create {
             budget: Box::new(Budget::new(id, terms.clone(), now)),
-            by: caller.holder.by().to_json(),
+            by: by.to_json(),
         })
     });
     let answer = match made.await {

@@ -1,5 +1,6 @@
 //! How anything that moves budgets is recorded, and what a caller is told who may not move them.
 
+use crate::changes::By;
 use crate::directory::check_in_use;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
@@ -10,7 +11,7 @@ use bytes::Bytes;
 use engine::budgets::cost::{Lacking, Where};
 use engine::budgets::moves::{BudgetConflict, BudgetMove, Move, Repeat};
 use engine::proposal::Intent;
-use engine::{Conflict, Proposal, Snapshot, TenantSnapshot};
+use engine::{Conflict, Proposal, TenantSnapshot};
 use model::TenantId;
 use model::budget::BudgetError;
 use serde_json::json;
@@ -32,16 +33,18 @@ pub(super) fn proposal(tenant: &TenantSnapshot, what: Move, repeat: Option<Repea
 
 impl Gateway {
     /// Makes a move and returns the answer to whoever asked for it. `make` may be called more than once, each time with the
-    /// directories as they are, and looks whether the caller may still do it. A tenant that is gone has no budgets.
+    /// directory as it is, and looks whether an agent may still do it; of anybody else, whom `by` names, that is looked at
+    /// before. A tenant that is gone has no budgets.
     pub(crate) async fn move_budgets(
         &self,
+        by: Option<By<'_>>,
         tenant: TenantId,
         repeat: Option<Repeat>,
-        make: impl Fn(&Snapshot, &TenantSnapshot) -> Result<Move, Refusal>,
+        make: impl Fn(&TenantSnapshot) -> Result<Move, Refusal>,
     ) -> Result<Bytes, Refusal> {
-        let moving = self.record_current(move |snapshot| {
+        let moving = self.record_current(by, move |snapshot| {
             let known = crate::gateway::tenant(snapshot, tenant)?;
-            let what = make(snapshot, known)?;
+            let what = make(known)?;
             check_in_use(&known.directory.tenant)?;
             Ok(proposal(known, what, repeat.clone()))
         });

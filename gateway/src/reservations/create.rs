@@ -50,7 +50,7 @@ pub async fn create(
     let body = &request.body;
     let ttl_ms = check_ttl(body.ttl_ms.unwrap_or(TTL_MS_DEFAULT))?;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-    let held = gateway.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
+    let held = gateway.move_budgets(None, caller.tenant, repeat.clone(), |tenant| {
         body.check_standing(tenant, &caller)?;
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         check_granted(tenant, &agent, body.tool.as_ref())?;

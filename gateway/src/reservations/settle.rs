@@ -95,7 +95,7 @@ impl Gateway {
             }
             SettleStep::Commit(..) | SettleStep::Release => None,
         };
-        let settled = self.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
+        let settled = self.move_budgets(None, caller.tenant, repeat.clone(), |tenant| {
             let agent = caller.refresh(tenant, self.clock.now())?;
             if matches!(step, SettleStep::Extend(_)) {
                 check_standing(tenant, caller)?;

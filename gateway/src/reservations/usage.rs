@@ -35,7 +35,7 @@ pub async fn record(
 ) -> Result<Answer, Refusal> {
     let body = &request.body;
     let repeat = request.repeat(caller.tenant, *caller.agent.id.as_bytes());
-    let used = gateway.move_budgets(caller.tenant, repeat.clone(), |_, tenant| {
+    let used = gateway.move_budgets(None, caller.tenant, repeat.clone(), |tenant| {
         let agent = caller.refresh(tenant, gateway.clock.now())?;
         check_granted(tenant, &agent, body.tool.as_ref())?;
         Ok(Move::Use(Cost {

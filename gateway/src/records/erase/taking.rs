@@ -273,8 +273,7 @@ impl<'g> Taking<'g> {
 
     /// Whether it may still be erased, by the directories as they are.
     fn check(&self) -> Result<Arc<Snapshot>, Refusal> {
-        let snapshot = self.gateway.snapshot.load_full();
-        self.by.check(&snapshot, self.gateway.clock.now())?;
+        let snapshot = self.gateway.current_for(self.by)?;
         self.gateway.check_has_all(self.tenant)?;
         Ok(snapshot)
     }
