@@ -29,7 +29,7 @@ pub struct FactDigests {
 }
 
 /// The digests of an action.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct ActionDigests {
     record: Digest,
     definition: Digest,
@@ -54,9 +54,10 @@ impl FactDigests {
         digests
     }
 
-    /// Takes the step that a directory takes.
-    pub(crate) fn apply(&mut self, write: &Write) {
+    /// Takes the step that a directory takes, which is still what it was before.
+    pub(crate) fn apply(&mut self, before: &Directory, write: &Write) {
         match write {
+            Write::Put(Noun::Tool(tool)) => self.put_tool(before.tools.get(&tool.name), tool),
             Write::Put(noun) => self.put(noun),
             Write::Delete(noun) => self.delete(noun),
         }
@@ -85,17 +86,30 @@ impl FactDigests {
                 self.users
                     .insert(user.name.clone(), record::of_user(user).digest());
             }
-            Noun::Tool(tool) => {
-                let digests = |action: &ToolAction| ActionDigests {
-                    record: record::of_action(tool, action).digest(),
-                    definition: action.definition(),
-                };
-                let actions = tool.actions.values();
-                let actions = actions.map(|action| (action.name.clone(), digests(action)));
-                self.tools.insert(tool.name.clone(), Arc::new(actions.collect()));
-            }
+            Noun::Tool(tool) => self.put_tool(None, tool),
             _ => {}
         }
+    }
+
+    /// Keeps the digests of those actions that are as they were: schemas may be megabytes, and all who wait to be
+    /// recorded wait for a tool that is frozen.
+    fn put_tool(&mut self, before: Option<&Arc<Tool>>, tool: &Tool) {
+        let known = self.tools.get(&tool.name).cloned().zip(before);
+        let kept = |action: &ToolAction| {
+            let (digests, before) = known.as_ref()?;
+            let is_alike =
+                before.canary == tool.canary && are_alike(before.actions.get(&action.name)?, action);
+            digests.get(&action.name).copied().filter(|_| is_alike)
+        };
+        let digests = |action: &ToolAction| {
+            kept(action).unwrap_or_else(|| ActionDigests {
+                record: record::of_action(tool, action).digest(),
+                definition: action.definition(),
+            })
+        };
+        let actions = tool.actions.values();
+        let actions = actions.map(|action| (action.name.clone(), digests(action)));
+        self.tools.insert(tool.name.clone(), Arc::new(actions.collect()));
     }
 
     fn delete(&mut self, noun: &Noun) {
@@ -107,6 +121,31 @@ impl FactDigests {
             _ => {}
         }
     }
+}
+
+/// Whether two states of an action have the same digests, if the tool is a trap in both or in none. A schema is not
+/// compared but has to be the same one, as it is where nobody has sent it anew.
+fn are_alike(one: &ToolAction, other: &ToolAction) -> bool {
+    // Whatever an action gets later is looked at.
+    let ToolAction {
+        name,
+        mutates_state,
+        risk,
+        input_schema,
+        description,
+        pinned,
+        held: _,
+    } = one;
+    let members = (name, mutates_state, risk, description, pinned);
+    members
+        == (
+            &other.name,
+            &other.mutates_state,
+            &other.risk,
+            &other.description,
+            &other.pinned,
+        )
+        && input_schema.as_ref().map(Arc::as_ptr) == other.input_schema.as_ref().map(Arc::as_ptr)
 }
 
 /// The digests of the contents that the body of a decision's entry names: the policies, and what they looked at.
@@ -281,6 +320,121 @@ impl<'a> Facts<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use model::{HeldDefinition, Risk, Standing, TenantId, Timestamp};
+    use serde_json::json;
+
+    fn action(name: &str) -> ToolAction {
+        ToolAction {
+            name: Name::new(name).unwrap(),
+            mutates_state: false,
+            risk: Risk::Low,
+            input_schema: Some(Arc::new(json!({"type": "object", "title": name}))),
+            description: Some(name.to_owned()),
+            pinned: None,
+            held: None,
+        }
+    }
+
+    fn tool() -> Tool {
+        let actions = ["read", "write"].map(action);
+        Tool {
+            name: SlashFreeName::new("github").unwrap(),
+            actions: actions.map(|action| (action.name.clone(), action)).into(),
+            canary: false,
+            standing: Standing::Active,
+            created_at: Timestamp::from_millis(0),
+        }
+    }
+
+    /// The tool after this has become of its first action.
+    fn changed(tool: &Tool, change: impl FnOnce(&mut ToolAction)) -> Tool {
+        let mut tool = tool.clone();
+        change(tool.actions.values_mut().next().unwrap());
+        tool
+    }
+
+    fn frozen(tool: &Tool) -> Tool {
+        let standing = tool.standing.freeze("a test", Timestamp::from_millis(1));
+        tool.with_standing(standing.unwrap())
+    }
+
+    fn trap(tool: &Tool) -> Tool {
+        Tool {
+            canary: true,
+            ..tool.clone()
+        }
+    }
+
+    fn put(tool: &Tool) -> Write {
+        Write::Put(Noun::Tool(Arc::new(tool.clone())))
+    }
+
+    fn directory(tool: &Tool) -> Directory {
+        let tenant = json!({"id": TenantId::from_bytes([1; 16]), "name": "acme", "settings": {}, "bucket": null,
+            "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
+        let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+        directory.apply(&put(tool));
+        directory
+    }
+
+    #[test]
+    fn of_a_tool_that_is_put_again_only_what_has_changed_is_digested_again() {
+        let github = tool();
+        let directory = directory(&github);
+        // No action has these: what has them afterwards has kept them.
+        let kept = ActionDigests {
+            record: Digest::of(b"kept"),
+            definition: Digest::of(b"kept"),
+        };
+        let all_kept = github.actions.keys().map(|name| (name.clone(), kept));
+        let mut before = FactDigests::default();
+        before
+            .tools
+            .insert(github.name.clone(), Arc::new(all_kept.collect()));
+        let are_kept = |tool: &Tool| {
+            let mut after = before.clone();
+            after.apply(&directory, &put(tool));
+            ["read", "write"].map(|action| after.action("github", action) == Some(kept.record))
+        };
+        assert_eq!(are_kept(&frozen(&github)), [true; 2]);
+        let held = HeldDefinition {
+            digest: Digest::of(b"held"),
+            action: Box::new(action("read")),
+            since: Timestamp::from_millis(1),
+        };
+        let holding = changed(&github, |read| read.held = Some(held));
+        assert_eq!(are_kept(&holding), [true; 2]);
+        let riskier = changed(&github, |read| read.risk = Risk::High);
+        assert_eq!(are_kept(&riskier), [false, true]);
+        let sent_anew = changed(&github, |read| *read = action("read"));
+        assert_eq!(are_kept(&sent_anew), [false, true]);
+        assert_eq!(are_kept(&trap(&github)), [false; 2]);
+    }
+
+    #[test]
+    fn digests_after_a_step_are_those_of_the_directory_after_it() {
+        let github = tool();
+        let before = directory(&github);
+        let edits: [fn(&mut ToolAction); 6] = [
+            |read| read.mutates_state = true,
+            |read| read.risk = Risk::High,
+            |read| read.input_schema = None,
+            |read| read.input_schema = Some(Arc::new(json!({"type": "array"}))),
+            |read| read.description = None,
+            |read| read.pinned = Some(Digest::of(b"pinned")),
+        ];
+        let changed = edits.map(|edit| changed(&github, edit));
+        let mut fewer = github.clone();
+        fewer.actions.pop_last();
+        let others = [frozen(&github), trap(&github), fewer];
+        for tool in changed.iter().chain(&others) {
+            let mut digests = FactDigests::of(&before);
+            digests.apply(&before, &put(tool));
+            let mut after = before.clone();
+            after.apply(&put(tool));
+            assert_eq!(digests.tools, FactDigests::of(&after).tools, "{tool:?}");
+        }
+    }
 
     #[test]
     fn a_body_names_everything_that_was_looked_at() {

@@ -51,8 +51,8 @@ impl TenantSnapshot {
             ..self.clone()
         };
         for write in writes {
+            after.facts.apply(&after.directory, write);
             after.directory.apply(write);
-            after.facts.apply(write);
             after.issuers.apply(write);
             after.request_keys.apply(write);
         }
