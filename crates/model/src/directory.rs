@@ -21,7 +21,7 @@ use crate::tenant::Tenant;
 use crate::tool::Tool;
 use canon::Digest;
 use counted::Counted;
-use imbl::OrdMap;
+use imbl::{OrdMap, OrdSet};
 pub use noun::{Noun, NounKind, Write};
 use std::borrow::Borrow;
 use std::sync::Arc;
@@ -39,6 +39,8 @@ pub struct Directory {
     pub agent_names: OrdMap<Name, AgentId>,
     /// Its agents' tokens.
     pub tokens: OrdMap<TokenId, Arc<AgentToken>>,
+    /// The ids of its tokens by their agents. INVARIANT: `put` and `delete` keep it to what is in `tokens`.
+    tokens_by_agent: OrdSet<(AgentId, TokenId)>,
     /// Its tools.
     pub tools: OrdMap<SlashFreeName, Arc<Tool>>,
     /// Its teams.
@@ -75,6 +77,7 @@ impl Directory {
             agents: OrdMap::new(),
             agent_names: OrdMap::new(),
             tokens: OrdMap::new(),
+            tokens_by_agent: OrdSet::new(),
             tools: OrdMap::new(),
             teams: OrdMap::new(),
             users: OrdMap::new(),
@@ -144,9 +147,11 @@ impl Directory {
         by_id.into_iter().chain(by_name)
     }
 
-    /// The tokens of one agent.
+    /// The tokens of one agent, in the order of their ids.
     pub fn tokens_of(&self, agent: AgentId) -> impl Iterator<Item = &Arc<AgentToken>> {
-        self.tokens.values().filter(move |token| token.agent == agent)
+        let [first, last] = [0, u8::MAX].map(|byte| (agent, TokenId::from_bytes([byte; 16])));
+        let tokens = self.tokens_by_agent.range(first..=last);
+        tokens.filter_map(move |(_, id)| self.tokens.get(id))
     }
 
     fn put(&mut self, noun: Noun) {
@@ -154,7 +159,7 @@ impl Directory {
             Noun::Tenant(tenant) => self.tenant = tenant,
             Noun::Key(key) => self.counted.put(&mut self.keys, key.id, key),
             Noun::Agent(agent) => self.put_agent(agent),
-            Noun::Token(token) => self.counted.put(&mut self.tokens, token.id, token),
+            Noun::Token(token) => self.put_token(token),
             Noun::Tool(tool) => self.counted.put(&mut self.tools, tool.name.clone(), tool),
             Noun::Team(team) => self.counted.put(&mut self.teams, team.name.clone(), team),
             Noun::User(user) => self.counted.put(&mut self.users, user.name.clone(), user),
@@ -203,6 +208,20 @@ impl Directory {
         }
     }
 
+    fn put_token(&mut self, token: Arc<AgentToken>) {
+        self.delete_token(token.id);
+        self.tokens_by_agent.insert((token.agent, token.id));
+        self.counted.put(&mut self.tokens, token.id, token);
+    }
+
+    /// Takes out the token that is there, whoever's that is.
+    fn delete_token(&mut self, id: TokenId) {
+        if let Some(token) = self.tokens.get(&id) {
+            self.tokens_by_agent.remove(&(token.agent, id));
+        }
+        self.counted.delete(&mut self.tokens, &id);
+    }
+
     fn delete(&mut self, noun: &Noun) {
         match noun {
             // A tenant is never taken out of its own directory: one that is deleted says so (`deleted_at`).
@@ -212,7 +231,7 @@ impl Directory {
                 self.forget_names(agent);
                 self.counted.delete(&mut self.agents, &agent.id);
             }
-            Noun::Token(token) => self.counted.delete(&mut self.tokens, &token.id),
+            Noun::Token(token) => self.delete_token(token.id),
             Noun::Tool(tool) => self.counted.delete(&mut self.tools, &tool.name),
             Noun::Team(team) => self.counted.delete(&mut self.teams, &team.name),
             Noun::User(user) => self.counted.delete(&mut self.users, &user.name),
@@ -333,6 +352,44 @@ mod tests {
 
     fn put(directory: &mut Directory, agent: &Agent) {
         directory.apply(&Write::Put(Noun::Agent(Arc::new(agent.clone()))));
+    }
+
+    fn token(agent: u8, id: u8) -> AgentToken {
+        AgentToken {
+            id: TokenId::from_bytes([id; 16]),
+            agent: AgentId::from_bytes([agent; 16]),
+            digest: Digest::of(&[id]),
+            created_at: Timestamp::from_millis(0),
+            expires_at: None,
+        }
+    }
+
+    #[test]
+    fn an_agent_has_the_tokens_that_were_put_for_it_and_are_not_deleted() {
+        let noun = |agent, id| Noun::Token(Arc::new(token(agent, id)));
+        let put = |directory: &mut Directory, agent, id| directory.apply(&Write::Put(noun(agent, id)));
+        let mut directory = directory();
+        // The first and the last of all ids among them.
+        for (agent, id) in [(1, 0xff), (2, 0), (2, 3), (3, 1), (1, 4), (1, 4)] {
+            put(&mut directory, agent, id);
+        }
+        let ids_of = |directory: &Directory, agent: u8| -> Vec<u8> {
+            let tokens = directory.tokens_of(AgentId::from_bytes([agent; 16]));
+            tokens.map(|token| token.id.as_bytes()[0]).collect()
+        };
+        assert_eq!([1, 2].map(|agent| ids_of(&directory, agent)), [[4, 0xff], [0, 3]]);
+        assert_eq!(ids_of(&directory, 3), [1]);
+        assert!(ids_of(&directory, 4).is_empty());
+        // What is put or deleted is what has its id, whoever's that was.
+        put(&mut directory, 3, 3);
+        assert_eq!(
+            [2, 3].map(|agent| ids_of(&directory, agent)),
+            [vec![0], vec![1, 3]]
+        );
+        directory.apply(&Write::Delete(noun(2, 1)));
+        directory.apply(&Write::Delete(noun(1, 4)));
+        assert_eq!([1, 3].map(|agent| ids_of(&directory, agent)), [[0xff], [3]]);
+        assert_eq!(directory.tokens_by_agent.len(), directory.tokens.len());
     }
 
     #[test]
