@@ -150,11 +150,7 @@ impl Gateway {
             match self.sequencer.record(proposal).await? {
                 CommitStatus::Recorded(_) => {
                     self.metrics.set_base_differs(false);
-                    for (_, tenant) in self.snapshot.load_full().tenants() {
-                        if let Some(oddity) = compiling::wrong_for_users(tenant) {
-                            oddity.tell();
-                        }
-                    }
+                    tell_oddities(&self.snapshot.load_full());
                     return Ok(true);
                 }
                 CommitStatus::Conflict(Conflict::DirectoryMoved { .. }) => {}
@@ -174,6 +170,15 @@ impl Gateway {
         };
         *replacement = off_the_workers(recompile).await?;
         replacement.check_fits()
+    }
+}
+
+/// Says what is odd about base policies that were just put in force, as far as that is soon known.
+fn tell_oddities(snapshot: &Snapshot) {
+    let of_tenants = snapshot.tenants();
+    let of_tenants = of_tenants.filter_map(|(_, tenant)| compiling::wrong_for_users(tenant));
+    for oddity in of_tenants.chain(compiling::base_oddities(snapshot)) {
+        oddity.tell();
     }
 }
 

@@ -1,7 +1,7 @@
 //! From the nouns of a tenant to what it is judged by: its policies handed to the policy crate, and compiled; and what is
 //! odd about them then. Whether a change is welcome is not decided here.
 
-use engine::TenantSnapshot;
+use engine::{Snapshot, TenantSnapshot};
 use model::{Directory, Policy, PolicyLink, PolicyText, Settings, SlashFreeName, Tenant, TenantId};
 use policy::{
     Candidate, Compiler, Diagnostic, Diagnostics, Link, Mode, PolicySet, Registry, SlotValues, TenantPermits,
@@ -95,10 +95,11 @@ fn tenant_policy(name: &SlashFreeName, text: &PolicyText, mode: Mode) -> TenantP
     }
 }
 
-/// What is odd about policies of a tenant that are in force: they keep nobody from starting.
+/// What is odd about policies that are in force: they keep nobody from starting.
 pub struct Oddity {
-    tenant: TenantId,
-    /// The first policy of which it is so.
+    /// Whose policies they are; `None` if it is so of the operator's for every tenant.
+    tenant: Option<TenantId>,
+    /// The first policy of which it is so, of the operator's with the place in the file.
     policy: String,
     /// How many more findings are like it.
     more: usize,
@@ -111,6 +112,21 @@ pub fn oddities(snapshot: &TenantSnapshot) -> impl Iterator<Item = Oddity> {
         wrong_for_users(snapshot),
         too_long(snapshot),
         testing_in_vain(snapshot),
+    ];
+    all.into_iter().flatten()
+}
+
+/// All that is odd about the operator's policies whichever tenant they are asked for, each once.
+pub fn base_oddities(snapshot: &Snapshot) -> impl Iterator<Item = Oddity> {
+    let base = snapshot.compiler().base();
+    let sets = snapshot.tenants().map(|(_, tenant)| &*tenant.policies);
+    let nobody = "names what nobody can ever be";
+    let unknown = "asks for what is not known of what it names, and may let pass what it should not";
+    let unseen = "tests for what it sees of no tenant, and may let pass what it should not";
+    let all = [
+        Oddity::of_base(base.naming_nobody().iter(), nobody),
+        Oddity::of_base(base.asking_in_vain().iter(), unknown),
+        Oddity::of_base(base.tests_in_vain(sets).into_iter(), unseen),
     ];
     all.into_iter().flatten()
 }
@@ -151,8 +167,24 @@ impl Oddity {
     ) -> Option<Self> {
         let first = found.next()?;
         Some(Self {
-            tenant: snapshot.directory.tenant.id,
+            tenant: Some(snapshot.directory.tenant.id),
             policy: first.policy.clone().unwrap_or_default(),
+            more: found.count(),
+            what,
+        })
+    }
+
+    fn of_base<'d>(mut found: impl Iterator<Item = &'d Diagnostic>, what: &'static str) -> Option<Self> {
+        let first = found.next()?;
+        let policy = first.policy.as_deref().unwrap_or_default();
+        // No call about policies shows the operator where it is.
+        let policy = first.place.map_or_else(
+            || policy.to_owned(),
+            |place| format!("{policy}:{}:{}", place.line, place.column),
+        );
+        Some(Self {
+            tenant: None,
+            policy,
             more: found.count(),
             what,
         })
@@ -163,7 +195,8 @@ impl Oddity {
         let Self {
             tenant, policy, more, ..
         } = self;
-        tracing::warn!(%tenant, policy, more, "{self}");
+        let tenant = tenant.map(tracing::field::display);
+        tracing::warn!(tenant, policy, more, "{self}");
     }
 
     /// How many more findings are like it.
@@ -177,6 +210,9 @@ impl fmt::Display for Oddity {
         let Self {
             tenant, policy, what, ..
         } = self;
-        write!(f, "the policy {policy} of {tenant} {what}")
+        match tenant {
+            Some(tenant) => write!(f, "the policy {policy} of {tenant} {what}"),
+            None => write!(f, "the operator's policy {policy} {what}"),
+        }
     }
 }

@@ -244,6 +244,9 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
         }
         snapshot.insert(restored);
     }
+    for oddity in compiling::base_oddities(&snapshot) {
+        oddity.tell();
+    }
     Ok(Loaded { snapshot, ends })
 }
 

@@ -397,6 +397,23 @@ async fn a_policy_that_does_not_see_its_parameter_any_more_is_named_by_a_check_a
 }
 
 #[test]
+fn a_base_policy_that_asks_for_what_is_never_known_is_named_by_a_check() {
+    let place = Place::on_file();
+    let file = place.path().join("base.cedar");
+    let cedar = r#"@id("ada") forbid (principal, action, resource)
+        when { context has user && context.user == User::"ada" && User::"ada" in Team::"oncall" };"#;
+    std::fs::write(&file, cedar).unwrap();
+    let (url, file) = (file_of(&place), file.to_str().unwrap());
+    let told = succeeds(&["check-config", "--database-url", &url, "--policies", file]);
+    let said = "asks for what is not known of what it names";
+    assert!(told.contains("the operator's policy base/ada:2:"), "{told}");
+    assert!(
+        told.contains(said) && told.contains("the configuration is good"),
+        "{told}"
+    );
+}
+
+#[test]
 fn a_bad_configuration_is_named() {
     let place = Place::on_file();
     let policies = place.path().join("base.cedar");

@@ -212,6 +212,37 @@ fn a_policy_that_is_wrong_for_users_is_told_of_at_a_reload_and_at_a_start() {
     assert!(desk.place.stderr().contains(&said), "{}", desk.place.stderr());
 }
 
+/// It is in force for every tenant, and asks for what is so for none.
+#[test]
+fn base_policies_that_can_never_be_about_anybody_are_told_of_at_a_reload_and_at_a_start() {
+    let desk = Desk::open(READ);
+    let vain = format!(
+        "{READ}
+@id(\"ada\") forbid (principal, action, resource)
+when {{ context has user && context.user == User::\"ada\" && User::\"ada\" in Team::\"oncall\" }};
+@id(\"large\") forbid (principal, action, resource)
+when {{ context.input has ammount && context.input.ammount > 1000 }};
+@id(\"coder\") forbid (principal == Agent::\"coder\", action, resource);"
+    );
+    let said = [
+        "the operator's policy base/ada:3:",
+        "the operator's policy base/large:5:",
+        "the operator's policy base/coder:6:",
+    ];
+    let stderr = desk.place.stderr();
+    assert!(!stderr.contains("the operator's policy"), "{stderr}");
+    desk.write(&vain);
+    assert_eq!(desk.reload().status, 200);
+    let stderr = desk.place.stderr();
+    assert!(said.iter().all(|said| stderr.contains(said)), "{stderr}");
+
+    let Desk { server, place, .. } = desk;
+    server.kill();
+    let desk = Desk::at(place, &vain);
+    let stderr = desk.place.stderr();
+    assert!(said.iter().all(|said| stderr.contains(said)), "{stderr}");
+}
+
 #[test]
 fn a_file_that_cannot_be_used_leaves_what_is_in_force() {
     let desk = Desk::open(READ);

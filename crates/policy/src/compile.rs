@@ -421,10 +421,9 @@ impl CompiledPolicy {
 
     /// Whether something had the member that the test at the place of this finding is for.
     fn has_declared(&self, finding: &Diagnostic) -> bool {
-        finding.place.is_some_and(|place| {
-            let span = (place.offset, place.offset + place.length);
-            self.declared.contains(&span)
-        })
+        finding
+            .place
+            .is_some_and(|place| self.declared.contains(&place.span()))
     }
 
     /// Whether so much is wrong for users only with the policy that this finding is about that not all of it was looked

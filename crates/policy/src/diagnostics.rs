@@ -49,6 +49,11 @@ impl Place {
         }
     }
 
+    /// Where its bytes begin and end.
+    pub(crate) const fn span(self) -> (usize, usize) {
+        (self.offset, self.offset + self.length)
+    }
+
     /// The place of something that Cedar has found.
     pub(crate) fn of_loc(loc: Option<&Loc>) -> Option<Self> {
         loc.map(|loc| Self::of(&loc.src, loc.start(), loc.end() - loc.start()))

@@ -24,7 +24,7 @@ use undeclared::{Span, Test};
 
 mod found;
 mod hierarchy;
-mod named;
+pub(crate) mod named;
 mod names;
 pub(crate) mod undeclared;
 

@@ -15,12 +15,13 @@ use crate::nobody;
 use crate::parameters::{self, ParameterRules};
 use crate::schema;
 use crate::statement::Statement;
+use crate::validate::undeclared::Span;
 use crate::validate::{Validated, Validator};
 use canon::Digest;
 use cedar_policy::Schema;
 use model::{Name, SlashFreeName};
 use serde_json::json;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// How many guards are settled for a registry, at most: one for every base policy with a guard and side of an action.
@@ -37,6 +38,8 @@ pub(crate) struct Vocabulary {
     pub(crate) base_rules: Vec<Rule>,
     pub(crate) base_index: Index,
     pub(crate) warnings: Vec<Diagnostic>,
+    /// The tests of the base policies for members that something has which they are about.
+    pub(crate) declared: HashSet<Span>,
 }
 
 /// An action of a tool, ready to be asked about.
@@ -79,12 +82,18 @@ impl Vocabulary {
         parameter_rules: &WeakCache<Digest, ParameterRules>,
     ) -> Result<Self, Diagnostics> {
         let vocabulary = Self::unvalidated(base, registry, parameter_rules)?;
-        let Validated { errors, warnings, .. } = validate(base, schema);
+        let Validated {
+            errors,
+            warnings,
+            declared,
+            ..
+        } = validate(base, schema);
         if !errors.is_empty() {
             return Err(Diagnostics(errors));
         }
         Ok(Self {
             warnings,
+            declared,
             ..vocabulary
         })
     }
@@ -104,6 +113,7 @@ impl Vocabulary {
             base_rules,
             base_index,
             warnings: Vec::new(),
+            declared: HashSet::new(),
         })
     }
 
@@ -191,6 +201,7 @@ fn validate(base: &BasePolicies, schema: &Schema) -> Validated {
         all.errors.extend(found.errors);
         all.warnings.extend(found.warnings);
         all.warnings.extend(unfit);
+        all.declared.extend(found.declared);
     }
     all.warnings.extend(nobody::warnings(&base.policies));
     all

@@ -66,10 +66,10 @@ pub async fn run(options: Serve) -> anyhow::Result<()> {
 /// Says what is odd about policies that are good for a start.
 fn tell_oddities(snapshot: &Snapshot) -> std::io::Result<()> {
     let mut err = std::io::stderr().lock();
-    for oddity in snapshot
+    let of_tenants = snapshot
         .tenants()
-        .flat_map(|(_, tenant)| compiling::oddities(tenant))
-    {
+        .flat_map(|(_, tenant)| compiling::oddities(tenant));
+    for oddity in of_tenants.chain(compiling::base_oddities(snapshot)) {
         match oddity.more() {
             0 => writeln!(err, "{oddity}")?,
             more => writeln!(err, "{oddity} ({more} more like it)")?,

@@ -1019,3 +1019,57 @@ fn a_parameter_in_force_that_an_action_declares_and_does_not_let_policies_see_is
     let other = json!({"n": {"type": "integer"}});
     assert_eq!(in_vain(base, "action", sensitive, &[other]), nothing);
 }
+
+/// A policy of the operator's may be for what one tenant has and others do not.
+#[test]
+fn what_base_policies_test_for_is_told_where_no_tenant_has_it() {
+    let base = "@id(\"b\") forbid (principal, action, resource)
+        when { context has usr && context.usr == \"x\" || context.input has to && context.input.to == 1 };";
+    let base = BasePolicies::parse(base).unwrap();
+    let compiler = Compiler::new(base.clone());
+    let tenant = |tools: Vec<Tool>| with_tools(&[], tools, |candidate| compiler.compile(candidate)).unwrap();
+    let taking = |parameter: &str| tenant(vec![mail(&[json!({parameter: {"type": "integer"}})])]);
+    let told = |tenants: &[PolicySet]| {
+        let found = base.tests_in_vain(tenants.iter()).into_iter();
+        let found = found.map(|finding| (finding.severity, finding.message.clone()));
+        found.collect::<Vec<_>>()
+    };
+    let in_vain = |member: &str| {
+        let message = format!("nothing that the policy is about has a member `{member}`");
+        (Severity::Warning, message)
+    };
+    assert_eq!(told(&[taking("n")]), [in_vain("usr"), in_vain("to")]);
+    assert_eq!(told(&[taking("n"), taking("to")]), [in_vain("usr")]);
+    // Where nothing can be asked for, nothing is known of what a policy is about.
+    assert!(told(&[tenant(Vec::new())]).is_empty());
+    assert!(told(&[]).is_empty());
+}
+
+#[test]
+fn what_base_policies_say_of_whom_they_name_is_told_whatever_tenants_have() {
+    let base = "@id(\"a\") forbid (principal, action, resource)
+        when { context has user && context.user == User::\"ada\" && User::\"ada\" in Team::\"oncall\" };
+        @id(\"b\") forbid (principal == Agent::\"coder\", action, resource);";
+    let base = BasePolicies::parse(base).unwrap();
+    let told = |found: Vec<Diagnostic>| {
+        let [finding] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!(finding.severity, Severity::Warning);
+        finding.to_string()
+    };
+    let asking = told(base.asking_in_vain());
+    assert!(asking.starts_with("base/a:2:"), "{asking}");
+    assert!(
+        asking.contains("teams, members and tags are known only"),
+        "{asking}"
+    );
+    let naming = told(base.naming_nobody());
+    assert!(naming.starts_with("base/b:3:"), "{naming}");
+    assert!(
+        naming.contains("nobody can ever be `Agent::\"coder\"`"),
+        "{naming}"
+    );
+    // They stop nothing.
+    compiled(&Compiler::new(base), &[], &["a"]);
+}

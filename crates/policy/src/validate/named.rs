@@ -18,7 +18,7 @@ enum Named {
 }
 
 /// The places where a policy asks for what is not known of what it names.
-pub(super) fn findings(parsed: &Parsed) -> Vec<Diagnostic> {
+pub(crate) fn findings(parsed: &Parsed) -> Vec<Diagnostic> {
     let Some(conditions) = parsed.template.non_scope_constraints() else {
         return Vec::new();
     };
