@@ -14,7 +14,7 @@ use std::collections::{BTreeSet, HashMap};
 /// thousand actions are within it, and five that ask in their conditions whether the action is in a group of all of them.
 pub(super) const CHECKS_MAX: usize = 1 << 25;
 /// What there is so much of.
-pub(super) const CHECKS: &str = "parts of conditions to validate, each for every action that it is about";
+pub(super) const CHECKS: &str = "parts of conditions and policies to validate, each for every action that it is about, and twice for agents and users";
 const AGENTS: &str = "agents of canaries, counted with each policy of theirs and each whose place that takes";
 const TOO_MANY: &str = "write what is for many as one policy about a team or a group of actions";
 const TOO_MANY_AGENTS: &str = "name fewer agents, or try fewer policies at a time";

@@ -615,6 +615,23 @@ fn what_would_take_too_long_to_validate_is_refused_before_it_does() {
     };
     assert_eq!(fault.policy.as_deref(), Some("wide"));
     assert!(fault.message.contains("more than 33554432 parts"), "{fault}");
+    assert!(fault.message.contains("twice for agents and users"), "{fault}");
+}
+
+#[test]
+fn what_is_about_agents_and_users_is_counted_twice_to_validate() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let checks = |principal: &str| {
+        let cedar =
+            format!("@id(\"a\") forbid ({principal}, action, resource) when {{ context.input has to }};");
+        let policies = [TenantPolicy::new(SlashFreeName::new("p").unwrap(), cedar)];
+        with_candidate(&policies, &["a", "b", "c"], |before| {
+            compiler.checks_before(Some(before), before.registry, usize::MAX)
+        })
+    };
+    let (of_agents, of_both) = (checks("principal is Agent"), checks("principal"));
+    assert!(of_agents > 0);
+    assert_eq!(of_both, 2 * of_agents);
 }
 
 #[test]
