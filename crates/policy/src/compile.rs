@@ -100,8 +100,9 @@ type Sound<'p> = (&'p TenantPolicy, Arc<CompiledPolicy>);
 pub(crate) struct CompiledPolicy {
     pub(crate) statements: Vec<Arc<Statement>>,
     pub(crate) warnings: Vec<Diagnostic>,
-    /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, are wrong for users
-    /// only, are too long or take too long. One that is keeps nothing from starting.
+    /// Why nobody puts it in force, because parts of it can never match, test for what nothing has, ask for what is not
+    /// known of what they name, are wrong for users only, are too long, go through too much or take too long. One that
+    /// is keeps nothing from starting.
     pub(crate) unfit: Vec<Diagnostic>,
     /// The tests for members that something has which it is about.
     pub(crate) declared: HashSet<Span>,
@@ -136,7 +137,8 @@ impl Compiler {
 
     /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may
     /// their links make too much of them, and none may be there that can never match, tests for a member that nothing
-    /// has, or has too long a pattern, path or condition. What was so before, with what is in force now, does not stand
+    /// has, asks for what is not known of what it names, is wrong for users, has too long a name, pattern, path or
+    /// condition, or an `in` that goes through too much. What was so before, with what is in force now, does not stand
     /// in the way of other changes.
     pub fn compile_new(
         &self,
