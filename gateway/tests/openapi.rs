@@ -199,6 +199,43 @@ fn every_reference_leads_somewhere() {
     assert!(count > 500, "only {count} references were looked at");
 }
 
+/// Whoever checks texts by the contract counts characters, unless somebody says that it is bytes.
+#[test]
+fn a_longest_text_that_need_not_be_ascii_is_said_to_be_in_bytes() {
+    let mut count = 0;
+    each_longest(&contract(), "", "", &mut |place, text, said| {
+        let of_ascii = ["^[!-~]([ -~]*[!-~])?$", "^[ -~]+$"].map(Value::from);
+        // What has one length only is base64.
+        if text["maxLength"] == text["minLength"] || of_ascii.contains(&text["pattern"]) {
+            return;
+        }
+        assert!(said.contains("bytes"), "{place}: say that it is in bytes");
+        count += 1;
+    });
+    assert!(count > 15, "only {count} texts were looked at");
+}
+
+/// Calls `visit` with every schema of a value that has a longest text, where it stands, and its description or the next
+/// one around it.
+fn each_longest(value: &Value, place: &str, around: &str, visit: &mut impl FnMut(&str, &Value, &str)) {
+    match value {
+        Value::Object(object) => {
+            let own = object.get("description").and_then(Value::as_str);
+            let said = own.unwrap_or(around);
+            if object.contains_key("maxLength") {
+                visit(place, value, said);
+            }
+            for (name, value) in object {
+                each_longest(value, &format!("{place}/{name}"), said, visit);
+            }
+        }
+        Value::Array(items) => items
+            .iter()
+            .for_each(|item| each_longest(item, place, around, visit)),
+        _ => {}
+    }
+}
+
 #[test]
 fn every_component_is_used() {
     let contract = contract();
