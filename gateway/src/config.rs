@@ -414,7 +414,8 @@ pub struct RunWitness {
     /// Where to listen.
     #[arg(long, env = "COUNTERSIGN_WITNESS_LISTEN", default_value = "127.0.0.1:8090")]
     pub listen: SocketAddr,
-    /// Where to keep what was cosigned. It is made if it is not there; nothing else may be kept in it.
+    /// Where to keep what was cosigned. It is made if it is not there, and has the lock of the witness in it, evidence
+    /// against logs, and its key unless that is elsewhere.
     #[arg(
         long,
         env = "COUNTERSIGN_WITNESS_FOLDER",
