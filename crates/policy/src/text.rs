@@ -6,6 +6,9 @@
 //! is larger than anything that a person would want to read. Cedar's formatter also recurses over the length of a text:
 //! it has bounds and a stack of its own, in `format`.
 //!
+//! What is no escape in a string is told here as well: Cedar tells of each with a copy of the whole string, which comes to
+//! the square of its length.
+//!
 //! Where something is wrong with a text, Cedar's parser goes on, to find more: it drops what does not fit and keeps what is
 //! open. So what is counted is also an upper bound of what it makes of a text that is no policy.
 
@@ -23,6 +26,9 @@ const OPERATORS: [&str; 4] = ["like", "has", "is", "in"];
 
 /// The characters that end a comment in Cedar's grammar.
 const LINE_ENDS: [char; 2] = ['\n', '\r'];
+
+/// What there is instead of a `\` that is no escape.
+const ESCAPES: &str = r#"write `\\` for a `\`; the escapes are `\n`, `\r`, `\t`, `\0`, `\\`, `\'`, `\"`, `\x00` to `\x7f`, `\u{0}` to `\u{10ffff}`, and `\*` in a pattern of `like`"#;
 
 /// What is wrong with this text before anybody has read it.
 pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
@@ -47,19 +53,34 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
                 format!("the `{found}` does not fit the brackets around it"),
                 "close each bracket with one of its kind before the policy ends, and write records into conditions only",
             ),
+            Excess::Escape => ("a string has a `\\` that begins no escape".to_owned(), ESCAPES),
+            Excess::Star => (
+                "a string that is no pattern has `\\*`".to_owned(),
+                "write `*`, or `\\\\*` for a `\\` before it; only the pattern of a `like` has `\\*`",
+            ),
+            Excess::CarriageReturn => (
+                "a string has a carriage return".to_owned(),
+                "write `\\r` for it, or end the lines of the text with line feeds only",
+            ),
         };
         let place = Place::of(text, at, 1);
         Diagnostic::error(message).with_help(help).at(Some(place))
     })
 }
 
-/// Which bound is exceeded.
+/// Which bound is exceeded, or what there is that no valid policy has and that would cost Cedar much.
 #[derive(Debug, PartialEq, Eq)]
 enum Excess {
     Nesting,
     Depth,
-    /// What no valid policy has: Cedar would drop it and go on inside the bracket.
+    /// Cedar would drop it and go on inside the bracket.
     Unpaired(char),
+    /// A `\` in a string that begins no escape.
+    Escape,
+    /// `\*` in a string that is no pattern.
+    Star,
+    /// A carriage return in a string.
+    CarriageReturn,
 }
 
 /// An upper bound of the depth of what has been read since a bracket was opened. Operators that bind more tightly are
@@ -133,6 +154,8 @@ struct Open {
 struct Scan<'t> {
     text: &'t str,
     at: usize,
+    /// The token before this one.
+    last: &'t str,
     open: Vec<Open>,
     /// The depth of all that is open: what is inside a bracket is below what is outside.
     below: usize,
@@ -144,6 +167,7 @@ impl<'t> Scan<'t> {
         Self {
             text,
             at: 0,
+            last: "",
             open: Vec::new(),
             below: 0,
             current: Level::default(),
@@ -151,11 +175,15 @@ impl<'t> Scan<'t> {
     }
 
     fn run(mut self) -> Result<(), (Excess, usize)> {
-        while let Some(byte) = self.text.as_bytes().get(self.at).copied() {
+        loop {
+            self.at = token_start(self.text, self.at);
             let start = self.at;
+            let Some(character) = self.text[start..].chars().next() else {
+                return Ok(());
+            };
+            let byte = self.text.as_bytes()[start];
             match byte {
-                b'"' => self.skip_string(),
-                b'/' if self.text[start..].starts_with("//") => self.skip_line(),
+                b'"' => self.string()?,
                 b'(' | b'[' | b'{' => self.open(byte)?,
                 b')' | b']' | b'}' => self.close(byte)?,
                 b',' => self.token(1, Level::end_element),
@@ -163,13 +191,13 @@ impl<'t> Scan<'t> {
                 b';' => self.token(1, |level| *level = Level::default()),
                 byte if byte.is_ascii_alphabetic() || byte == b'_' => self.word(),
                 byte if b"!-+*<>=&|.".contains(&byte) => self.symbol(),
-                _ => self.at += 1,
+                _ => self.at += character.len_utf8(),
             }
+            self.last = &self.text[start..self.at];
             if self.below + self.current.depth() > DEPTH_MAX {
                 return Err((Excess::Depth, start));
             }
         }
-        Ok(())
     }
 
     fn token(&mut self, length: usize, change: impl FnOnce(&mut Level)) {
@@ -177,20 +205,40 @@ impl<'t> Scan<'t> {
         change(&mut self.current);
     }
 
-    fn skip_string(&mut self) {
-        let rest = &self.text.as_bytes()[self.at + 1..];
-        let mut escaped = false;
-        let end = rest.iter().position(|byte| {
-            let is_end = *byte == b'"' && !escaped;
-            escaped = *byte == b'\\' && !escaped;
-            is_end
-        });
-        self.at += end.map_or(rest.len(), |end| end + 1) + 1;
+    /// Goes over a string. One that does not end is Cedar's to tell: it is one error.
+    fn string(&mut self) -> Result<(), (Excess, usize)> {
+        self.at += 1;
+        let mut star = None;
+        loop {
+            let rest = &self.text[self.at..];
+            let Some(next) = rest.find(['"', '\\', '\r']) else {
+                self.at = self.text.len();
+                return Ok(());
+            };
+            self.at += next;
+            let rest = &rest[next..];
+            if rest.starts_with('"') {
+                self.at += 1;
+                break;
+            }
+            if rest.starts_with('\r') {
+                return Err((Excess::CarriageReturn, self.at));
+            }
+            if rest.starts_with("\\*") {
+                star = star.or(Some(self.at));
+            }
+            self.at += escape_length(rest).ok_or((Excess::Escape, self.at))?;
+        }
+        match star {
+            Some(at) if !self.is_pattern() => Err((Excess::Star, at)),
+            _ => Ok(()),
+        }
     }
 
-    fn skip_line(&mut self) {
-        let rest = &self.text[self.at..];
-        self.at += rest.find(LINE_ENDS).unwrap_or(rest.len());
+    /// Whether the string that has just ended is what stands behind a `like`, and not only the first part of it.
+    fn is_pattern(&self) -> bool {
+        let next = self.text.as_bytes().get(token_start(self.text, self.at));
+        self.last == "like" && !next.is_some_and(|next| b"+-*/%.([".contains(next))
     }
 
     fn unpaired(&self, byte: u8) -> (Excess, usize) {
@@ -264,9 +312,46 @@ impl<'t> Scan<'t> {
     }
 }
 
+/// Where the next token begins that is not before this place: Cedar's grammar goes over white space and comments.
+fn token_start(text: &str, mut at: usize) -> usize {
+    loop {
+        let rest = text[at..].trim_start();
+        at = text.len() - rest.len();
+        if !rest.starts_with("//") {
+            return at;
+        }
+        at += rest.find(LINE_ENDS).unwrap_or(rest.len());
+    }
+}
+
+/// The length of the escape that begins with this `\`, in bytes; nothing if there is no such escape. Cedar has those of
+/// Rust but for a line feed, and `\*` in patterns.
+fn escape_length(text: &str) -> Option<usize> {
+    match text.as_bytes().get(1)? {
+        b'n' | b'r' | b't' | b'0' | b'\\' | b'\'' | b'"' | b'*' => Some(2),
+        b'x' => match text.as_bytes().get(2..4)? {
+            [b'0'..=b'7', low] if low.is_ascii_hexdigit() => Some(4),
+            _ => None,
+        },
+        b'u' => {
+            let (digits, _) = text[2..].strip_prefix('{')?.split_once('}')?;
+            let number = digits.replace('_', "");
+            let is_number = !digits.starts_with('_') && number.bytes().all(|digit| digit.is_ascii_hexdigit());
+            if !is_number || number.len() > 6 {
+                return None;
+            }
+            let character = u32::from_str_radix(&number, 16).ok().and_then(char::from_u32);
+            character.map(|_| "\\u{}".len() + digits.len())
+        }
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cedar_policy_core::parser;
+    use proptest::prelude::*;
 
     fn excess(condition: &str) -> Option<Excess> {
         let text = format!("permit (principal, action, resource) when {{ {condition} }};");
@@ -390,5 +475,129 @@ mod tests {
         assert_eq!(text.as_bytes()[place.offset], b'(');
         let found = check(&" ".repeat(POLICY_BYTES_MAX + 1)).unwrap_err();
         assert!(found.message.contains("262145 bytes"), "{found}");
+    }
+
+    #[test]
+    fn a_string_with_what_is_no_escape_is_refused_at_the_first_one() {
+        for (wrong, what) in [
+            ("\\q", Excess::Escape),
+            ("\\é", Excess::Escape),
+            ("\\x80", Excess::Escape),
+            ("\\x7", Excess::Escape),
+            ("\\u41", Excess::Escape),
+            ("\\u{}", Excess::Escape),
+            ("\\u{_1}", Excess::Escape),
+            ("\\u{+1}", Excess::Escape),
+            ("\\u{0000041}", Excess::Escape),
+            ("\\u{110000}", Excess::Escape),
+            ("\\u{d800}", Excess::Escape),
+            ("\\\n", Excess::Escape),
+            ("\\\r", Excess::Escape),
+            ("\r", Excess::CarriageReturn),
+            ("\\*", Excess::Star),
+        ] {
+            let found = excess(&format!("a == \"b{}\"", wrong.repeat(10_000)));
+            assert_eq!(found, Some(what), "{wrong:?}");
+        }
+        let text = format!(
+            "permit (principal, action, resource) when {{ a == \"{}\" }};",
+            "\\q".repeat(131_000)
+        );
+        let found = check(&text).unwrap_err();
+        assert_eq!(found.message, "a string has a `\\` that begins no escape");
+        assert_eq!(Some(found.place.unwrap().offset), text.find('\\'));
+        let right = r#"\n\r\t\0\\\'\"\x00\x7F\u{1}\u{1_0__}\u{00_00_41}\u{10ffff}"#;
+        assert_eq!(
+            excess(&format!("a == \"{right}\" && a like \"\\*{right}\"")),
+            None
+        );
+    }
+
+    #[test]
+    fn strings_are_looked_at_wherever_they_stand() {
+        for text in [
+            r#"@id("\q") permit (principal, action, resource);"#,
+            r#"permit (principal, action, resource == Resource::"\q");"#,
+            r#"permit (principal, action, resource) when { {"\q": 1} == a };"#,
+            r#"permit (principal, action, resource) when { a["\q"] };"#,
+            r#"permit (principal, action, resource) when { a has "\q" };"#,
+            r#"permit (principal, action, resource) when { a like "\q" };"#,
+            r#"Agent::"\q""#,
+        ] {
+            let found = Scan::new(text).run();
+            let at = text.find('\\').unwrap();
+            assert_eq!(found, Err((Excess::Escape, at)), "{text}");
+        }
+        let comment = r#"// "\q"
+            permit (principal, action, resource); // "\q"#;
+        assert_eq!(check(comment), Ok(()));
+    }
+
+    /// Cedar reads it as a string everywhere else, and then it is no escape.
+    #[test]
+    fn only_a_pattern_has_escaped_stars() {
+        let many = "\\*".repeat(10_000);
+        for before in ["a like ", "a like", "a like // so\n", "like like\u{2003}"] {
+            for after in [
+                "",
+                " && b",
+                " // + b\n",
+                "}; permit (principal, action, resource) when {a",
+            ] {
+                let condition = format!("{before}\"{many}\"{after}");
+                assert_eq!(excess(&condition), None, "{before} {after}");
+            }
+        }
+        for (before, after) in [
+            ("a == ", ""),
+            ("like::", ""),
+            ("a like b::", ""),
+            ("a like -", ""),
+            ("a like (", ")"),
+            ("like / ", ""),
+            ("a like ", " + b"),
+            ("a like ", "// so\n % 2"),
+            ("a like ", ".b"),
+            ("a like ", "[b]"),
+            ("a like ", "(b)"),
+            ("", " like \"a\""),
+        ] {
+            let condition = format!("{before}\"{many}\"{after}");
+            assert_eq!(excess(&condition), Some(Excess::Star), "{before} {after}");
+        }
+    }
+
+    /// What escapes are made of, and what ends a string.
+    const PIECES: [&str; 22] = [
+        "\\", "\\", "\\", "q", "x", "7", "8", "f", "u", "{", "}", "1", "d", "_", "*", "\"", "\r", "\n", "n",
+        "'", "\\x7", "\\u{d",
+    ];
+
+    /// Where strings stand, with `$` for what is in one.
+    const PLACES: [&str; 5] = [
+        r#"permit (principal, action, resource) when { context.a == "$" };"#,
+        r#"permit (principal, action, resource) when { context.a like "$" };"#,
+        r#"permit (principal, action, resource) when { context.a like "$" + "\n" };"#,
+        r#"permit (principal, action, resource == Resource::"$");"#,
+        r#"@id("$") permit (principal, action, resource);"#,
+    ];
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn a_string_that_is_refused_is_refused_by_cedar_and_of_one_that_is_not_cedar_tells_no_escape(
+            pieces in prop::collection::vec(prop::sample::select(&PIECES[..]), 0..8),
+            place in prop::sample::select(&PLACES[..]),
+        ) {
+            let text = place.replace('$', &pieces.concat());
+            let by_cedar = parser::parse_policyset(&text);
+            if check(&text).is_err() {
+                prop_assert!(by_cedar.is_err(), "{text}");
+            } else if let Err(errors) = by_cedar {
+                let mut told = errors.iter().map(ToString::to_string);
+                prop_assert!(!told.any(|told| told.contains("not a valid escape")), "{text}");
+            }
+        }
     }
 }

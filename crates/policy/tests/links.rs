@@ -243,6 +243,16 @@ fn a_value_that_is_nested_deeply_is_no_crash() {
     assert_eq!(found[0].message, format!("`{}` is not an entity", "(".repeat(64)));
 }
 
+/// Each would be told with a copy of the whole value.
+#[test]
+fn a_value_of_what_is_no_escape_takes_no_memory() {
+    let mut links = both();
+    links[1]["values"]["?principal"] = format!("Agent::\"{}\"", "\\q".repeat(131_000)).into();
+    let found = compiled(&read(), linked(links)).unwrap_err();
+    let shown = format!("Agent::\"{}", "\\q".repeat(64));
+    assert_eq!(found[0].message, format!("`{}` is not an entity", &shown[..64]));
+}
+
 #[test]
 fn links_have_a_bound() {
     let link: Link = serde_json::from_value(both()[1].clone()).unwrap();
