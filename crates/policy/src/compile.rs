@@ -4,7 +4,7 @@ use crate::annotations::PolicyEffect;
 use crate::base::BasePolicies;
 use crate::cache::{Recent, WeakCache};
 use crate::condition;
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Findings, GATHERED_MAX};
 use crate::like;
 use crate::nobody;
 use crate::obligations;
@@ -16,7 +16,7 @@ use crate::set::PolicySet;
 use crate::statement::Statement;
 use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::validate::undeclared::Span;
-use crate::validate::{Validated, Validator};
+use crate::validate::{TOLD_MAX, Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
 use amounts::{AMOUNTS, CHECKS, CHECKS_MAX, TOO_WIDE, amounts};
 use canon::Digest;
@@ -157,10 +157,12 @@ impl Compiler {
                 .policies
                 .iter()
                 .filter_map(|policy| parsed(policy).err());
-            let all = [wrong].into_iter().chain(unread);
-            Diagnostics(all.flat_map(|found| found.0).collect())
+            let mut findings = Findings::default();
+            findings.extend(unread.flat_map(|found| found.0));
+            Diagnostics([wrong.0, findings.into_diagnostics().0].concat())
         })?;
-        let mut faults = name_faults(candidate.policies);
+        let mut faults = Findings::default();
+        faults.extend(name_faults(candidate.policies));
         let mut sound = Vec::with_capacity(candidate.policies.len());
         for (policy, compiled) in candidate
             .policies
@@ -178,13 +180,14 @@ impl Compiler {
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
         if let Stage::New { before } = stage {
-            faults.extend(self.newly_unfit(&sound, before));
+            self.tell_newly_unfit(&sound, before, &mut faults);
             let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
-            add_at_other_places(&mut faults, hidden.unwrap_or_default());
+            let hidden = at_other_places(faults.told(), hidden.unwrap_or_default());
+            faults.extend(hidden);
             faults.extend(self.too_much(&sound, candidate.registry, before));
         }
         if !faults.is_empty() {
-            return Err(Diagnostics(faults));
+            return Err(faults.into_diagnostics());
         }
         let modes = candidate
             .policies
@@ -193,20 +196,20 @@ impl Compiler {
         Ok(PolicySet::new(vocabulary, policies, modes))
     }
 
-    /// What keeps these policies from being put in force, without what was said of the same ones before, as they were in force.
-    fn newly_unfit(&self, policies: &[Sound<'_>], before: Option<Candidate<'_>>) -> Vec<Diagnostic> {
+    /// Tells what keeps these policies from being put in force, without what was said of the same ones before, as they were
+    /// in force.
+    fn tell_newly_unfit(&self, policies: &[Sound<'_>], before: Option<Candidate<'_>>, faults: &mut Findings) {
         let unfit: Vec<_> = policies
             .iter()
             .filter(|(_, found)| !found.unfit.is_empty())
             .map(|(policy, found)| (digest(policy), found))
             .collect();
         if unfit.is_empty() {
-            return Vec::new();
+            return;
         }
         let digests = unfit.iter().map(|(digest, _)| *digest).collect();
         let known = before.map(|before| self.compiled_of(before, &digests));
         let known = known.unwrap_or_default();
-        let mut findings = Vec::new();
         for (digest, found) in unfit {
             let was_said = |finding: &&Diagnostic| {
                 let Some(known) = known.get(&digest) else {
@@ -217,9 +220,8 @@ impl Compiler {
                     || known.unfit.iter().any(|known| known.is_same_as(finding))
                     || finding.is_for_users && known.has_more_for_users(finding)
             };
-            findings.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
+            faults.extend(found.unfit.iter().filter(|finding| !was_said(finding)).cloned());
         }
-        findings
     }
 
     /// What there is too much of in these policies, if there is more of it than there was before.
@@ -352,7 +354,9 @@ impl Compiler {
         now.fold(0, usize::saturating_add).max(checks)
     }
 
-    /// Compiles with this bound on validation. What is known already is neither validated again nor counted.
+    /// Compiles with this bound on validation. What is known already is neither validated again nor counted. What is
+    /// wrong with those that cannot be compiled is told as [`Findings`] gather it, so that no more is held meanwhile; what
+    /// keeps others from being put in force is held whole, because it is compared with what was said of them before.
     fn policies(
         &self,
         registry: Digest,
@@ -370,9 +374,17 @@ impl Compiler {
         let is_bounded = checks_max < usize::MAX;
         let validator = if is_bounded { validator.of_new() } else { validator };
         let mut left = checks_max;
+        let mut found = 0;
         let compiled = candidate.policies.iter().zip(keys).map(|(policy, key)| {
             let make = || CompiledPolicy::new(policy, &validator, &mut left);
-            self.policies.get(key, make)
+            self.policies.get(key, make).map_err(|Diagnostics(mut findings)| {
+                if found >= GATHERED_MAX {
+                    findings.truncate(1);
+                    findings.shrink_to_fit();
+                }
+                found += findings.len();
+                Diagnostics(findings)
+            })
         });
         Ok(compiled.collect())
     }
@@ -396,6 +408,9 @@ impl CompiledPolicy {
             all.warnings.extend(found.warnings);
             all.declared.extend(found.declared);
             all.more_for_users.extend(found.more_for_users);
+            if all.errors.len() >= TOLD_MAX {
+                break;
+            }
         }
         let Validated {
             errors,
@@ -442,14 +457,16 @@ impl CompiledPolicy {
     }
 }
 
-/// Adds what was not found already at the same place of the same policy.
-fn add_at_other_places(faults: &mut Vec<Diagnostic>, found: Vec<Diagnostic>) {
+/// What of this was not found already at the same place of the same policy.
+fn at_other_places(known: &[Diagnostic], found: Vec<Diagnostic>) -> Vec<Diagnostic> {
+    let mut new: Vec<Diagnostic> = Vec::new();
     for finding in found {
-        let place = |fault: &Diagnostic| fault.policy == finding.policy && fault.place == finding.place;
-        if !faults.iter().any(place) {
-            faults.push(finding);
+        let place = |known: &Diagnostic| known.policy == finding.policy && known.place == finding.place;
+        if !known.iter().chain(&new).any(place) {
+            new.push(finding);
         }
     }
+    new
 }
 
 /// That the policy cannot be validated, because it and those before it would take too long.

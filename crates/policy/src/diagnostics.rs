@@ -9,6 +9,9 @@ use std::fmt::{self, Write as _};
 /// parameters may have thousands of members: a text of some thousand slips would be told in gigabytes.
 pub(crate) const SAID_BYTES_MAX: usize = 1_024;
 
+/// How many findings are told of all policies of a set together. Beyond that it is one of each policy.
+pub(crate) const GATHERED_MAX: usize = 512;
+
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -130,6 +133,13 @@ impl Diagnostic {
         self == other || are_for_users && (&self.policy, self.place) == (&other.policy, other.place)
     }
 
+    /// The named policy that this is an error of.
+    fn policy_in_error(&self) -> Option<&str> {
+        let policy = self.policy.as_deref()?;
+        let name = policy.split_once('/').map_or(policy, |(name, _)| name);
+        (self.severity == Severity::Error).then_some(name)
+    }
+
     /// An error that is not about a place in a policy.
     pub(crate) fn error(message: impl Into<String>) -> Self {
         Self {
@@ -235,20 +245,60 @@ pub struct Diagnostics(pub Vec<Diagnostic>);
 impl Diagnostics {
     /// The names of the named policies that errors are about, sorted.
     pub fn policies(&self) -> BTreeSet<&str> {
-        let errors = self
-            .0
-            .iter()
-            .filter(|finding| finding.severity == Severity::Error);
-        let about = errors.filter_map(|finding| finding.policy.as_deref());
-        about
-            .map(|policy| policy.split_once('/').map_or(policy, |(name, _)| name))
-            .collect()
+        self.0.iter().filter_map(Diagnostic::policy_in_error).collect()
     }
 
     /// Whether all of them are about input schemas of actions, and none about policies.
     pub fn are_about_schemas(&self) -> bool {
         let mut subjects = self.0.iter().map(|finding| finding.subject);
         !self.0.is_empty() && subjects.all(|subject| subject == Subject::InputSchema)
+    }
+}
+
+/// What is wrong with the policies of a set, as it is gathered: [`GATHERED_MAX`] findings, and beyond that the first error
+/// of each policy, because whoever forces a change takes those out of use that errors name.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    told: Vec<Diagnostic>,
+    /// The named policies that an error is told of.
+    policies: BTreeSet<String>,
+}
+
+impl Findings {
+    /// Whether there are none.
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.told.is_empty()
+    }
+
+    /// Those that are told.
+    pub(crate) fn told(&self) -> &[Diagnostic] {
+        &self.told
+    }
+
+    /// Those that are told, and that there may be more.
+    pub(crate) fn into_diagnostics(self) -> Diagnostics {
+        let mut all = self.told;
+        if all.len() >= GATHERED_MAX {
+            let message =
+                format!("there may be more: beyond {GATHERED_MAX} findings, one is told of each policy");
+            all.push(Diagnostic::error(message).with_help("mend what is told first"));
+        }
+        Diagnostics(all)
+    }
+}
+
+impl Extend<Diagnostic> for Findings {
+    fn extend<T: IntoIterator<Item = Diagnostic>>(&mut self, findings: T) {
+        for finding in findings {
+            let name = finding.policy_in_error();
+            let is_first = name.is_some_and(|name| !self.policies.contains(name));
+            if let Some(name) = name.filter(|_| is_first) {
+                self.policies.insert(name.to_owned());
+            }
+            if is_first || self.told.len() < GATHERED_MAX {
+                self.told.push(finding);
+            }
+        }
     }
 }
 
@@ -327,6 +377,28 @@ mod tests {
             r#"{"severity":"error","message":"so"}"#
         );
         assert_eq!(Diagnostics(vec![finding]).to_string(), "mine/a:2:1: it is wrong");
+    }
+
+    #[test]
+    fn of_many_findings_each_policy_with_an_error_is_named_and_that_there_may_be_more() {
+        let about = |policy: &str| Diagnostic::error("no").about(policy);
+        let mut findings = Findings::default();
+        findings.extend(vec![about("a/1"); GATHERED_MAX - 1]);
+        assert_eq!(findings.told().len(), GATHERED_MAX - 1);
+        findings.extend([about("a/2"), about("a/3"), about("b/1").into_warning()]);
+        findings.extend([about("c/1"), about("c/2"), about("b"), Diagnostic::error("no")]);
+        let all = findings.into_diagnostics();
+        assert_eq!(all.policies(), BTreeSet::from(["a", "b", "c"]));
+        let [.., c, b, more] = &all.0[..] else {
+            panic!("{all}")
+        };
+        assert_eq!((&*c.to_string(), &*b.to_string()), ("c/1: no", "b: no"));
+        assert_eq!(all.0.len(), GATHERED_MAX + 3);
+        assert!(more.message.starts_with("there may be more"), "{more}");
+        let mut few = Findings::default();
+        assert!(few.is_empty());
+        few.extend([about("a/1")]);
+        assert_eq!(few.into_diagnostics().0, [about("a/1")]);
     }
 
     #[test]

@@ -13,6 +13,8 @@ use std::sync::Arc;
 
 /// How much of a value an error repeats, in characters.
 const SHOWN_MAX: usize = 64;
+/// How many templates an error names that there are.
+const KNOWN_MAX: usize = 16;
 
 /// The policy that a link makes of one of these templates.
 pub(crate) fn link(
@@ -23,10 +25,14 @@ pub(crate) fn link(
 ) -> Result<Parsed, Diagnostic> {
     let wanted = PolicyId::new(name, link.template.as_str());
     let Some(found) = templates.get_mut(&wanted) else {
-        let known: Vec<_> = templates.keys().map(|id| format!("`{id}`")).collect();
+        let known = templates.keys().take(KNOWN_MAX).map(|id| format!("`{id}`"));
+        let known: Vec<_> = known.collect();
         let fault = Diagnostic::error(format!("there is no template `{wanted}`"));
         return Err(match known[..] {
             [] => fault.with_help("a template is a policy with `?principal` or `?resource` in its scope"),
+            _ if templates.len() > KNOWN_MAX => {
+                fault.with_help(format!("there are {}, and others", known.join(", ")))
+            }
             _ => fault.with_help(format!("the templates are {}", known.join(", "))),
         });
     };

@@ -8,6 +8,7 @@ use crate::ruling::PolicyId;
 use crate::statement::Statement;
 use crate::tenant::Link;
 use crate::text;
+use crate::validate::TOLD_MAX;
 use cedar_policy_core::ast::{PolicyID, PolicySet, Template};
 use cedar_policy_core::parser::{self, Loc};
 use std::collections::BTreeMap;
@@ -36,7 +37,8 @@ struct Found {
     faults: Vec<Diagnostic>,
 }
 
-/// Every policy in the text of the policy with this name, linked like this, in the order of their ids.
+/// Every policy in the text of the policy with this name, linked like this, in the order of their ids; or what is wrong,
+/// [`TOLD_MAX`] findings at most: for the place of each the whole text is gone through.
 pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed>, Diagnostics> {
     let set = read(name, text)?;
     let mut templates: Vec<_> = set.all_templates().collect();
@@ -44,6 +46,9 @@ pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed
     let mut found = Found::default();
     for template in templates {
         found.read(name, template);
+        if found.faults.len() >= TOLD_MAX {
+            return Err(Diagnostics(found.faults));
+        }
     }
     found.link(name, links);
     if found.faults.is_empty() {
@@ -52,6 +57,7 @@ pub(crate) fn parse(name: &str, text: &str, links: &[Link]) -> Result<Vec<Parsed
     found
         .faults
         .sort_by_key(|fault| fault.place.map(|place| place.offset));
+    found.faults.truncate(TOLD_MAX);
     Err(Diagnostics(found.faults))
 }
 
@@ -76,7 +82,7 @@ pub(crate) fn linked_bytes(text: &str, links: &[Link]) -> usize {
 pub(crate) fn read(name: &str, text: &str) -> Result<PolicySet, Diagnostics> {
     text::check(text).map_err(|fault| fault.about(name))?;
     parser::parse_policyset(text).map_err(|errors| {
-        let found = errors.iter();
+        let found = errors.iter().take(TOLD_MAX);
         Diagnostics(
             found
                 .map(|error| Diagnostic::from_cedar(text, Severity::Error, error).about(name))
@@ -120,6 +126,9 @@ impl Found {
 
     fn link(&mut self, name: &str, links: &[Link]) {
         for link in links {
+            if self.faults.len() >= TOLD_MAX {
+                return;
+            }
             let id = PolicyId::new(name, link.id.as_str());
             let linked = link::link(name, &id, link, &mut self.templates);
             let taken = self.templates.contains_key(&id);
@@ -141,7 +150,7 @@ impl Found {
                 .about(id)
                 .at(Place::of_loc(idle.template.loc()))
         });
-        self.faults.extend(idle);
+        self.faults.extend(idle.take(TOLD_MAX));
     }
 }
 

@@ -7,7 +7,9 @@
 //! it has bounds and a stack of its own, in `format`.
 //!
 //! What is no escape in a string is told here as well: Cedar tells of each with a copy of the whole string, which comes to
-//! the square of its length.
+//! the square of its length. And so is a `,`, `:` or `;` with nothing before it, of which Cedar makes an error for each byte.
+//! Every other error of Cedar's takes two bytes at least, and is about as large as what it makes of an element of a set,
+//! which takes as many.
 //!
 //! Where something is wrong with a text, Cedar's parser goes on, to find more: it drops what does not fit and keeps what is
 //! open. So what is counted is also an upper bound of what it makes of a text that is no policy.
@@ -53,6 +55,10 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
                 format!("the `{found}` does not fit the brackets around it"),
                 "close each bracket with one of its kind before the policy ends, and write records into conditions only",
             ),
+            Excess::Nothing(found) => (
+                format!("there is nothing before the `{found}`"),
+                "take it out, or write what belongs there",
+            ),
             Excess::Escape => ("a string has a `\\` that begins no escape".to_owned(), ESCAPES),
             Excess::Star => (
                 "a string that is no pattern has `\\*`".to_owned(),
@@ -75,6 +81,8 @@ enum Excess {
     Depth,
     /// Cedar would drop it and go on inside the bracket.
     Unpaired(char),
+    /// Cedar would tell of each.
+    Nothing(char),
     /// A `\` in a string that begins no escape.
     Escape,
     /// `\*` in a string that is no pattern.
@@ -183,6 +191,7 @@ impl<'t> Scan<'t> {
             };
             let byte = self.text.as_bytes()[start];
             match byte {
+                byte if self.ends_nothing(byte) => return Err((Excess::Nothing(character), start)),
                 b'"' => self.string()?,
                 b'(' | b'[' | b'{' => self.open(byte)?,
                 b')' | b']' | b'}' => self.close(byte)?,
@@ -197,6 +206,16 @@ impl<'t> Scan<'t> {
             if self.below + self.current.depth() > DEPTH_MAX {
                 return Err((Excess::Depth, start));
             }
+        }
+    }
+
+    /// Whether this is a `,`, `:` or `;`, and there is nothing before it that it could end.
+    fn ends_nothing(&self, byte: u8) -> bool {
+        match byte {
+            b';' => matches!(self.last, "" | ";"),
+            b',' => matches!(self.last, "(" | "[" | "{" | "," | ":"),
+            b':' => matches!(self.last, "(" | "[" | "{" | ","),
+            _ => false,
         }
     }
 
@@ -567,6 +586,49 @@ mod tests {
         }
     }
 
+    /// Cedar would make an error of each.
+    #[test]
+    fn what_ends_nothing_is_refused_at_the_first_one() {
+        for (wrong, found) in [
+            ("[,", ','),
+            ("[a, // so\n ,", ','),
+            ("f(,", ','),
+            ("{,", ','),
+            ("{a: ,", ','),
+            ("{:", ':'),
+            ("{a: 1, :", ':'),
+            ("a[::", ':'),
+            ("(:", ':'),
+        ] {
+            assert_eq!(excess(wrong), Some(Excess::Nothing(found)), "{wrong}");
+        }
+        let policy = "permit (principal, action, resource,);";
+        for (text, at) in [
+            (";".repeat(POLICY_BYTES_MAX), 0),
+            (format!("{policy} // so\n;"), policy.len() + " // so\n".len()),
+            ("permit (, action, resource);".to_owned(), "permit (".len()),
+        ] {
+            let found = check(&text).unwrap_err();
+            assert!(
+                found.message.starts_with("there is nothing before the "),
+                "{found}"
+            );
+            assert_eq!(found.place.unwrap().offset, at);
+        }
+        for right in [
+            "[1,]",
+            "f(1,)",
+            "[]",
+            "f()",
+            "{}",
+            "{a: 1,}",
+            "{a: A::B::\"c\", \"b\": d}",
+        ] {
+            assert_eq!(excess(right), None, "{right}");
+        }
+        assert_eq!(check(&policy.repeat(2)), Ok(()));
+    }
+
     /// What escapes are made of, and what ends a string.
     const PIECES: [&str; 22] = [
         "\\", "\\", "\\", "q", "x", "7", "8", "f", "u", "{", "}", "1", "d", "_", "*", "\"", "\r", "\n", "n",
@@ -582,8 +644,32 @@ mod tests {
         r#"@id("$") permit (principal, action, resource);"#,
     ];
 
+    /// What expressions and policies are made of.
+    const TOKENS: [&str; 18] = [
+        "(", ")", "[", "]", "{", "}", ",", ",", ":", "::", ";", "a", "1", "if", "like", "\"b\"", "+",
+        "// c\n",
+    ];
+
+    /// Where they stand, with `$` for them.
+    const AROUND: [&str; 5] = [
+        "$",
+        "a($);",
+        "permit (principal, action, resource $);",
+        "permit (principal, action, resource) when { [$] };",
+        "permit (principal, action, resource) when { {a: 1, $} };",
+    ];
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
+
+        #[test]
+        fn what_is_refused_is_refused_by_cedar(
+            tokens in prop::collection::vec(prop::sample::select(&TOKENS[..]), 0..8),
+            around in prop::sample::select(&AROUND[..]),
+        ) {
+            let text = around.replace('$', &tokens.join(" "));
+            prop_assert!(check(&text).is_ok() || parser::parse_policyset(&text).is_err(), "{text}");
+        }
 
         #[test]
         fn a_string_that_is_refused_is_refused_by_cedar_and_of_one_that_is_not_cedar_tells_no_escape(

@@ -54,6 +54,41 @@ fn a_text_that_does_not_parse_is_placed_too() {
     assert_eq!(fault.place.unwrap().line, 2, "{fault:?}");
 }
 
+/// Cedar finds an error in each, and for its place the whole text is gone through.
+#[test]
+fn of_a_text_with_very_many_errors_some_are_told() {
+    let [fault] = &faults(&";".repeat(262_144))[..] else {
+        panic!("not one fault")
+    };
+    assert_eq!(fault.to_string(), "mine:1:1: there is nothing before the `;`");
+    let named = (0..100).map(|number| {
+        format!("@id(\"p{number}\") forbid (principal, action, resource) when {{ context.no }};\n")
+    });
+    for text in [
+        "permit (principal action, resource);\n".repeat(1_000),
+        "permit (principal, action, resource);\n".repeat(1_000),
+        named.collect(),
+    ] {
+        let found = faults(&text);
+        assert!((64..100).contains(&found.len()), "{}", found.len());
+        assert_eq!(found[0].place.unwrap().line, 1);
+    }
+}
+
+#[test]
+fn of_many_texts_with_very_many_errors_some_are_told_and_each_policy_is_named() {
+    let wrong = "permit (principal action, resource);".repeat(100);
+    let policies: Vec<_> = (0..16)
+        .map(|number| tenant(&format!("p{number}"), &wrong))
+        .collect();
+    let found = compile(&[], &policies).unwrap_err();
+    assert_eq!(found.policies().len(), 16);
+    // Eight in full, one of each of the others, and that there may be more.
+    assert_eq!(found.0.len(), 8 * 64 + 8 + 1);
+    let last = found.0.last().unwrap();
+    assert!(last.message.starts_with("there may be more: "), "{last}");
+}
+
 #[test]
 fn what_the_schema_does_not_know_is_an_error() {
     for (condition, said) in [

@@ -243,6 +243,24 @@ fn a_value_that_is_nested_deeply_is_no_crash() {
     assert_eq!(found[0].message, format!("`{}` is not an entity", "(".repeat(64)));
 }
 
+/// Each would be told with the names of all templates.
+#[test]
+fn of_many_links_to_no_template_some_are_told_and_with_a_few_that_there_are() {
+    let template =
+        |number: usize| format!("@id(\"t{number:02}\") forbid (principal == ?principal, action, resource);");
+    let link = |number: usize| json!({"template": "gone", "id": format!("l{number}"), "values": {"?principal": AGENT}});
+    let links: Vec<_> = (0..1_000).map(link).collect();
+    let policy = TenantPolicy {
+        links: serde_json::from_value(json!(links)).unwrap(),
+        ..tenant("mine", &(0..20).map(template).collect::<String>())
+    };
+    let found = compiled(&read(), policy).unwrap_err();
+    assert_eq!(found.len(), 64);
+    let help = found[0].help.as_deref().unwrap();
+    assert!(help.starts_with("there are `mine/t00`, `mine/t01`, "), "{help}");
+    assert!(help.ends_with("`mine/t15`, and others"), "{help}");
+}
+
 /// Each would be told with a copy of the whole value.
 #[test]
 fn a_value_of_what_is_no_escape_takes_no_memory() {

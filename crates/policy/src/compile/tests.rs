@@ -5,7 +5,6 @@ use crate::Severity;
 use crate::case::{Case, Known};
 use crate::read_set::ReadSet;
 use crate::ruling::Ruling;
-use crate::validate::TOLD_MAX;
 use crate::world::{World, action, tool};
 use model::{AgentId, ReasonCode, SlashFreeName};
 use serde_json::Value;

@@ -5,7 +5,7 @@
 //! A change that brings this about is refused by [`hidden`]. An upgrade has no registry from before to compare with:
 //! the version that the policy was written for may have seen what this one does not.
 
-use super::{Candidate, CompiledPolicy, Registry, add_at_other_places, hidden, parsed};
+use super::{Candidate, CompiledPolicy, Registry, at_other_places, hidden, parsed};
 use crate::diagnostics::Diagnostic;
 use crate::facts;
 use crate::index::Position;
@@ -48,7 +48,8 @@ impl PolicySet {
             .collect();
         let base = &self.contents.vocabulary.base.policies;
         let unseen = findings(base.iter().chain(&own), candidate.registry);
-        add_at_other_places(&mut found, unseen);
+        let unseen = at_other_places(&found, unseen);
+        found.extend(unseen);
         found
     }
 }
