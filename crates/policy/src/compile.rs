@@ -15,6 +15,7 @@ use crate::schema;
 use crate::set::PolicySet;
 use crate::statement::Statement;
 use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
+use crate::text;
 use crate::validate::undeclared::Span;
 use crate::validate::{TOLD_MAX, Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
@@ -138,14 +139,16 @@ impl Compiler {
     /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may
     /// their links make too much of them, and none may be there that can never match, tests for a member that nothing
     /// has, asks for what is not known of what it names, is wrong for users, has too long a name, pattern, path or
-    /// condition, or an `in` that goes through too much. What was so before, with what is in force now, does not stand
-    /// in the way of other changes.
+    /// condition, an `in` that goes through too much, or too much of a text within `if`s. What was so before, with what
+    /// is in force now, does not stand in the way of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
         before: Option<Candidate<'_>>,
     ) -> Result<PolicySet, Diagnostics> {
-        check_links(candidate.policies, before.map_or(&[], |before| before.policies))?;
+        let in_force = before.map_or(&[][..], |before| before.policies);
+        check_texts(candidate.policies, in_force)?;
+        check_links(candidate.policies, in_force)?;
         self.compile_for(candidate, Stage::New { before })
     }
 
@@ -487,6 +490,21 @@ fn parsed(policy: &TenantPolicy) -> Result<Vec<Parsed>, Diagnostics> {
         return Err(Diagnostic::error(message).about(&policy.name).into());
     }
     parse::parse(policy.name.as_str(), &policy.cedar, &policy.links)
+}
+
+/// What Cedar might take long to read is refused, unless it was there before.
+fn check_texts(policies: &[TenantPolicy], before: &[TenantPolicy]) -> Result<(), Diagnostics> {
+    let faults = policies.iter().filter_map(|policy| {
+        let fault = text::check_ifs(&policy.cedar).err()?;
+        let is_same = |known: &TenantPolicy| known.name == policy.name && known.cedar == policy.cedar;
+        (!before.iter().any(is_same)).then(|| fault.about(&policy.name))
+    });
+    let faults: Vec<_> = faults.take(TOLD_MAX).collect();
+    if faults.is_empty() {
+        Ok(())
+    } else {
+        Err(Diagnostics(faults))
+    }
 }
 
 /// What the links make of these policies is bounded, unless these were there before and were as much.

@@ -2,6 +2,7 @@
 
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::parse;
+use crate::text;
 use cedar_policy_formatter::{Config, policies_str_to_pretty};
 
 /// The width of a line in the layout of Cedar's own tools.
@@ -20,6 +21,7 @@ pub const FORMAT_STACK_BYTES: usize = 256 << 20;
 /// thread with a stack of [`FORMAT_STACK_BYTES`].
 pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
     check_length(text).map_err(|fault| fault.about(name))?;
+    text::check_ifs(text).map_err(|fault| fault.about(name))?;
     parse::read(name, text)?;
     let config = Config {
         line_width: LINE_WIDTH,

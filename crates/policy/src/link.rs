@@ -90,7 +90,9 @@ fn entity(text: &str) -> Result<Arc<EntityUID>, Diagnostic> {
         let shown: String = text.chars().take(SHOWN_MAX).collect();
         Diagnostic::error(format!("`{shown}` is not an entity")).with_help(help)
     };
-    text::check(text).map_err(|_| unfit())?;
+    text::check(text)
+        .and_then(|()| text::check_ifs(text))
+        .map_err(|_| unfit())?;
     text.parse().map(Arc::new).map_err(|_| unfit())
 }
 

@@ -11,6 +11,10 @@
 //! Every other error of Cedar's takes two bytes at least, and is about as large as what it makes of an element of a set,
 //! which takes as many.
 //!
+//! For each token that does not fit, Cedar's parser goes through every `if` that is open, and copies what is open around
+//! it. So for new texts there is a bound for how much of one stands within how many of them. What is in force was read
+//! before, and all of it fitted.
+//!
 //! Where something is wrong with a text, Cedar's parser goes on, to find more: it drops what does not fit and keeps what is
 //! open. So what is counted is also an upper bound of what it makes of a text that is no policy.
 
@@ -22,6 +26,9 @@ pub const POLICY_BYTES_MAX: usize = 256 << 10;
 pub const NESTING_MAX: usize = 64;
 /// How deep an expression may be as a tree: every operator of a chain such as `a || b || c` is a level.
 pub const DEPTH_MAX: usize = 256;
+/// How many tokens may stand within `if`s, each counted as often as there are `if`s around it: a third of a second of
+/// Cedar's, if all are wrong. A choice between 250 cases has room for 30 tokens in each.
+const TOKENS_IN_IFS_MAX: usize = 1 << 20;
 
 /// Words that put an expression inside another one.
 const OPERATORS: [&str; 4] = ["like", "has", "is", "in"];
@@ -41,37 +48,60 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
         );
         return Err(Diagnostic::error(message).with_help("split it into several named policies"));
     }
-    Scan::new(text).run().map_err(|(what, at)| {
-        let (message, help) = match what {
-            Excess::Nesting => (
-                format!("brackets are nested more than {NESTING_MAX} deep"),
-                "take the condition apart into several policies",
-            ),
-            Excess::Depth => (
-                format!("an expression is more than {DEPTH_MAX} operators deep"),
-                "use a set and `contains`, or take the condition apart into several policies",
-            ),
-            Excess::Unpaired(found) => (
-                format!("the `{found}` does not fit the brackets around it"),
-                "close each bracket with one of its kind before the policy ends, and write records into conditions only",
-            ),
-            Excess::Nothing(found) => (
-                format!("there is nothing before the `{found}`"),
-                "take it out, or write what belongs there",
-            ),
-            Excess::Escape => ("a string has a `\\` that begins no escape".to_owned(), ESCAPES),
-            Excess::Star => (
-                "a string that is no pattern has `\\*`".to_owned(),
-                "write `*`, or `\\\\*` for a `\\` before it; only the pattern of a `like` has `\\*`",
-            ),
-            Excess::CarriageReturn => (
-                "a string has a carriage return".to_owned(),
-                "write `\\r` for it, or end the lines of the text with line feeds only",
-            ),
-        };
-        let place = Place::of(text, at, 1);
-        Diagnostic::error(message).with_help(help).at(Some(place))
-    })
+    Scan::new(text).run().map_err(|excess| told(text, excess))
+}
+
+/// Why Cedar might take long to read this text, if something is wrong with it. What [`check`] tells is not told.
+pub(crate) fn check_ifs(text: &str) -> Result<(), Diagnostic> {
+    // No token is shorter than a byte.
+    if text.len() <= TOKENS_IN_IFS_MAX / DEPTH_MAX {
+        return Ok(());
+    }
+    let scan = Scan {
+        in_ifs_max: TOKENS_IN_IFS_MAX,
+        ..Scan::new(text)
+    };
+    match scan.run() {
+        Err(excess @ (Excess::Ifs, _)) => Err(told(text, excess)),
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with this text at this place.
+fn told(text: &str, (what, at): (Excess, usize)) -> Diagnostic {
+    let (message, help) = match what {
+        Excess::Nesting => (
+            format!("brackets are nested more than {NESTING_MAX} deep"),
+            "take the condition apart into several policies",
+        ),
+        Excess::Depth => (
+            format!("an expression is more than {DEPTH_MAX} operators deep"),
+            "use a set and `contains`, or take the condition apart into several policies",
+        ),
+        Excess::Ifs => (
+            "too much of the text stands within too many `if`s".to_owned(),
+            "take the condition apart into several policies",
+        ),
+        Excess::Unpaired(found) => (
+            format!("the `{found}` does not fit the brackets around it"),
+            "close each bracket with one of its kind before the policy ends, and write records into conditions only",
+        ),
+        Excess::Nothing(found) => (
+            format!("there is nothing before the `{found}`"),
+            "take it out, or write what belongs there",
+        ),
+        Excess::Escape => ("a string has a `\\` that begins no escape".to_owned(), ESCAPES),
+        Excess::Star => (
+            "a string that is no pattern has `\\*`".to_owned(),
+            "write `*`, or `\\\\*` for a `\\` before it; only the pattern of a `like` has `\\*`",
+        ),
+        Excess::CarriageReturn => (
+            "a string has a carriage return".to_owned(),
+            "write `\\r` for it, or end the lines of the text with line feeds only",
+        ),
+    };
+    let place = Place::of(text, at, 1);
+    Diagnostic::error(message).with_help(help).at(Some(place))
 }
 
 /// Which bound is exceeded, or what there is that no valid policy has and that would cost Cedar much.
@@ -79,6 +109,8 @@ pub(crate) fn check(text: &str) -> Result<(), Diagnostic> {
 enum Excess {
     Nesting,
     Depth,
+    /// Cedar would go through all of them for each token.
+    Ifs,
     /// Cedar would drop it and go on inside the bracket.
     Unpaired(char),
     /// Cedar would tell of each.
@@ -162,12 +194,18 @@ struct Open {
 struct Scan<'t> {
     text: &'t str,
     at: usize,
-    /// The token before this one.
+    /// The token before this one; of a number the last digit, and of `::` the last `:`.
     last: &'t str,
     open: Vec<Open>,
     /// The depth of all that is open: what is inside a bracket is below what is outside.
     below: usize,
     current: Level,
+    /// The `if`s of all that is open.
+    ifs: usize,
+    /// The tokens so far, each as often as there are `if`s around it.
+    in_ifs: usize,
+    /// How many those may be.
+    in_ifs_max: usize,
 }
 
 impl<'t> Scan<'t> {
@@ -179,6 +217,9 @@ impl<'t> Scan<'t> {
             open: Vec::new(),
             below: 0,
             current: Level::default(),
+            ifs: 0,
+            in_ifs: 0,
+            in_ifs_max: usize::MAX,
         }
     }
 
@@ -197,7 +238,10 @@ impl<'t> Scan<'t> {
                 b')' | b']' | b'}' => self.close(byte)?,
                 b',' => self.token(1, Level::end_element),
                 b';' if !self.open.is_empty() => return Err(self.unpaired(byte)),
-                b';' => self.token(1, |level| *level = Level::default()),
+                b';' => {
+                    self.token(1, |level| *level = Level::default());
+                    self.ifs = 0;
+                }
                 byte if byte.is_ascii_alphabetic() || byte == b'_' => self.word(),
                 byte if b"!-+*<>=&|.".contains(&byte) => self.symbol(),
                 _ => self.at += character.len_utf8(),
@@ -205,6 +249,10 @@ impl<'t> Scan<'t> {
             self.last = &self.text[start..self.at];
             if self.below + self.current.depth() > DEPTH_MAX {
                 return Err((Excess::Depth, start));
+            }
+            self.in_ifs += self.ifs;
+            if self.in_ifs > self.in_ifs_max {
+                return Err((Excess::Ifs, start));
             }
         }
     }
@@ -297,6 +345,7 @@ impl<'t> Scan<'t> {
         self.below -= outside.depth();
         let inside = std::mem::replace(&mut self.current, outside);
         self.current.inner_max = self.current.inner_max.max(inside.depth());
+        self.ifs -= inside.ifs;
         Ok(())
     }
 
@@ -306,6 +355,7 @@ impl<'t> Scan<'t> {
             .find(|character: char| !character.is_ascii_alphanumeric() && character != '_')
             .unwrap_or(rest.len());
         let word = &rest[..length];
+        self.ifs += usize::from(word == "if");
         self.token(length, |level| match word {
             "if" => {
                 level.end_term();
@@ -453,6 +503,31 @@ mod tests {
             format!("{}a", "!".repeat(DEPTH_MAX + 1)),
         ] {
             assert_eq!(excess(&long), Some(Excess::Depth), "{long}");
+        }
+    }
+
+    /// Cedar would take seconds to find nothing more than the first of these.
+    #[test]
+    fn much_that_is_wrong_within_many_choices_is_refused_before_cedar_goes_through_it() {
+        let of = |condition: &str| format!("permit (principal, action, resource) when {{ {condition} }};");
+        let choices = "if a then b else ".repeat(DEPTH_MAX - 16);
+        for around in ["", "(", "[a, ", "f("] {
+            let wrong = of(&format!("{choices}{around}{}", "@".repeat(10_000)));
+            let found = check_ifs(&wrong).unwrap_err();
+            assert!(found.message.contains("too many `if`s"), "{found}");
+            assert!(found.place.unwrap().offset > choices.len(), "{around}");
+        }
+        let cases: Vec<_> = (0..DEPTH_MAX - 16)
+            .map(|number| format!("if context.input.kind == \"{number}\" then a.b else "))
+            .collect();
+        // What is closed again holds nothing.
+        let closed = format!("[({choices}a), {}]", vec!["1"; 50_000].join(", "));
+        for right in [
+            of(&format!("{}false", cases.concat())),
+            of(&closed),
+            of(&choices).repeat(5),
+        ] {
+            assert_eq!((check(&right), check_ifs(&right)), (Ok(()), Ok(())));
         }
     }
 
@@ -646,17 +721,19 @@ mod tests {
 
     /// What expressions and policies are made of.
     const TOKENS: [&str; 18] = [
-        "(", ")", "[", "]", "{", "}", ",", ",", ":", "::", ";", "a", "1", "if", "like", "\"b\"", "+",
+        "(", ")", "[", "]", "{", "}", ",", ",", ":", "::", ";", "context", "1", "if", "like", "\"b\"", "+",
         "// c\n",
     ];
 
     /// Where they stand, with `$` for them.
-    const AROUND: [&str; 5] = [
+    const AROUND: [&str; 7] = [
         "$",
-        "a($);",
+        "permit ($);",
         "permit (principal, action, resource $);",
         "permit (principal, action, resource) when { [$] };",
         "permit (principal, action, resource) when { {a: 1, $} };",
+        "permit (principal, action, resource) when { context.f($) };",
+        "permit (principal, action, resource) when { context == [1, $ 1] };",
     ];
 
     proptest! {

@@ -735,6 +735,23 @@ fn a_policy_that_could_never_match_before_does_not_stand_in_the_way() {
 }
 
 #[test]
+fn what_stood_within_many_choices_before_does_not_stand_in_the_way() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let list = vec!["1"; 60].join(", ");
+    let cases = format!("if context.sensitive then [{list}].contains(1) else ").repeat(200);
+    let text =
+        |last: &str| format!("@id(\"a\") forbid (principal, action, resource) when {{ {cases}{last} }};");
+    let old = TenantPolicy::new(SlashFreeName::new("old").unwrap(), text("false"));
+    let other = TenantPolicy::new(old.name.clone(), text("true"));
+    let before: (&[_], &[_]) = (std::slice::from_ref(&old), &["a"]);
+    compiled(&compiler, before.0, before.1);
+    let more = [old.clone(), about_tool("fine", "a")];
+    assert!(changed(&compiler, (&more, before.1), before).is_ok());
+    let refused = changed(&compiler, (&[other], before.1), before);
+    assert_eq!(refused.unwrap_err(), ["old"]);
+}
+
+#[test]
 fn a_change_of_tools_that_makes_a_policy_idle_is_refused() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let never = "@id(\"never\") forbid (principal, action, resource) when { false };";
