@@ -63,6 +63,8 @@ impl Address {
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
         let options = in_silence(|| PgConnectOptions::from_str(url));
         let options = options.map_err(|_| refuse(pieces.unreadable()))?;
+        let (name, mode) = pieces.mode(&options, &variable);
+        check_mode(name, mode)?;
         let user = variable("PGUSER").and_then(|user| user.into_string().ok());
         if !pieces.has_user() && user.is_none_or(|user| user.is_empty()) {
             return Err(OpenError::Nobody);
@@ -99,6 +101,19 @@ impl Address {
 /// Does what the driver does, without what it logs: of a file of passwords it repeats each line that it cannot read.
 fn in_silence<T>(work: impl FnOnce() -> T) -> T {
     with_default(&Dispatch::none(), work)
+}
+
+/// Refuses a mode in which the driver does not do what PostgreSQL's own programs do.
+fn check_mode(name: &'static str, mode: PgSslMode) -> Result<(), OpenError> {
+    // The driver adds the file of `sslrootcert` to the roots of the web, and looks at no name then: who has a name
+    // there has a certificate, too.
+    if matches!(mode, PgSslMode::VerifyCa) {
+        return Err(OpenError::Mode {
+            name,
+            told: "`verify-ca`, which would believe whoever has a certificate of an authority of the web, for whatever name: use `verify-full`",
+        });
+    }
+    Ok(())
 }
 
 /// What a variable of the environment holds.
@@ -162,6 +177,19 @@ impl<'u> Pieces<'u> {
         pairs.find(|(name, _)| *name == parameter).map(|(_, value)| value)
     }
 
+    /// How the server is reached, and where that is said: in the URL, as the driver has read it, or in `PGSSLMODE`.
+    fn mode(
+        &self,
+        options: &PgConnectOptions,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> (&'static str, PgSslMode) {
+        if self.has("sslmode") {
+            return ("sslmode", options.get_ssl_mode());
+        }
+        let mode = variable("PGSSLMODE").and_then(|mode| PgSslMode::from_str(mode.to_str()?).ok());
+        ("PGSSLMODE", mode.unwrap_or_default())
+    }
+
     /// Which part of a URL that the driver does not take it is, as far as that can be told, and what could stand there.
     fn unreadable(&self) -> &'static str {
         let is_no_port = |port: &str| !port.is_empty() && port.parse::<u16>().is_err();
@@ -171,7 +199,7 @@ impl<'u> Pieces<'u> {
             .value("sslmode")
             .is_some_and(|mode| PgSslMode::from_str(mode).is_err())
         {
-            "its `sslmode` cannot be read: it is `disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`"
+            "its `sslmode` cannot be read: it is `disable`, `allow`, `prefer`, `require` or `verify-full`"
         } else if self
             .value("port")
             .is_some_and(|port| port.parse::<u16>().is_err())
@@ -215,7 +243,7 @@ impl<'u> Pieces<'u> {
         let is_mode: fn(&str) -> bool = |text| PgSslMode::from_str(text).is_ok();
         // An empty one is none, for PostgreSQL's own programs too.
         let is_port: fn(&str) -> bool = |text| text.is_empty() || text.parse::<u16>().is_ok();
-        let modes = "`disable`, `allow`, `prefer`, `require`, `verify-ca` or `verify-full`";
+        let modes = "`disable`, `allow`, `prefer`, `require` or `verify-full`";
         for (name, is_known, is_in_url, expected) in [
             ("PGSSLMODE", is_mode, self.has("sslmode"), modes),
             ("PGPORT", is_port, self.has_port(), "a number up to 65535"),
@@ -372,6 +400,25 @@ mod tests {
             let message = said(url, "PGPORT", "wrong").unwrap();
             assert!(message.contains("`PGPORT`"), "{url}: {message}");
         }
+    }
+
+    #[test]
+    fn a_mode_in_which_another_server_would_be_believed_is_refused() {
+        for mode in ["verify-ca", "VERIFY-CA"] {
+            let message = said("postgres://u@host/ledger", "PGSSLMODE", mode).unwrap();
+            assert!(message.starts_with("`PGSSLMODE` is `verify-ca`"), "{message}");
+            assert!(message.contains("use `verify-full`"), "{message}");
+            let url = format!("postgres://u@host/ledger?sslmode={mode}");
+            let message = said(&url, "PGSSLMODE", "verify-full").unwrap();
+            assert!(message.starts_with("`sslmode` is `verify-ca`"), "{message}");
+        }
+        // As the driver reads it: the last one counts, however it is written.
+        for parameters in ["sslmode=verify%2Dca", "sslmode=verify-full&sslmode=verify-ca"] {
+            let url = format!("postgres://u@host/ledger?{parameters}");
+            assert!(said(&url, "PGSSLMODE", "verify-full").is_some(), "{url}");
+        }
+        let url = "postgres://u@host/ledger?sslmode=verify-full";
+        assert_eq!(said(url, "PGSSLMODE", "verify-ca"), None);
     }
 
     /// The driver would call itself `anonymous`.

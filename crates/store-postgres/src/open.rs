@@ -56,6 +56,14 @@ pub enum OpenError {
         /// What it can hold.
         expected: &'static str,
     },
+    /// A way to reach the server that is not what PostgreSQL's own programs make of it.
+    #[error("`{name}` is {told}")]
+    Mode {
+        /// The parameter or the variable that says so.
+        name: &'static str,
+        /// The mode, why it is refused, and what to say in its place.
+        told: &'static str,
+    },
     /// Nobody answers there.
     #[error(
         "no PostgreSQL server answers at `{server}`: check the host, the port, `sslmode` and that it is running"
