@@ -65,6 +65,7 @@ impl Address {
         let options = options.map_err(|_| refuse(pieces.unreadable()))?;
         let (name, mode) = pieces.mode(&options, &variable);
         check_mode(name, mode)?;
+        pieces.check_authority(mode, &variable)?;
         let user = variable("PGUSER").and_then(|user| user.into_string().ok());
         if !pieces.has_user() && user.is_none_or(|user| user.is_empty()) {
             return Err(OpenError::Nobody);
@@ -227,6 +228,26 @@ impl<'u> Pieces<'u> {
             found,
             known: PARAMETERS.map(|name| format!("`{name}`")).join(", "),
         })
+    }
+
+    /// Refuses a certificate of an authority that the driver would not hold the server's against: it goes by the file
+    /// only where it verifies, and PostgreSQL's own programs in `require` as well.
+    fn check_authority(
+        &self,
+        mode: PgSslMode,
+        variable: impl Fn(&str) -> Option<OsString>,
+    ) -> Result<(), OpenError> {
+        if matches!(mode, PgSslMode::VerifyFull) {
+            return Ok(());
+        }
+        let name = if self.has("sslrootcert") {
+            "sslrootcert"
+        } else if variable("PGSSLROOTCERT").is_some_and(|file| !file.is_empty()) {
+            "PGSSLROOTCERT"
+        } else {
+            return Ok(());
+        };
+        Err(OpenError::Authority { name })
     }
 
     /// Whether the name of a parameter is surely no piece of a password. One with a `?` in it has an `@` behind that,
@@ -419,6 +440,25 @@ mod tests {
         }
         let url = "postgres://u@host/ledger?sslmode=verify-full";
         assert_eq!(said(url, "PGSSLMODE", "verify-ca"), None);
+    }
+
+    #[test]
+    fn an_authority_that_nobody_is_held_against_is_refused() {
+        for mode in ["", "&sslmode=disable", "&sslmode=prefer", "&sslmode=require"] {
+            let url = format!("postgres://u@host/ledger?application_name=a{mode}");
+            let message = said(&format!("{url}&sslrootcert=own.pem"), "PGSSLROOTCERT", "").unwrap();
+            assert!(message.starts_with("`sslrootcert` names"), "{url}: {message}");
+            let message = said(&url, "PGSSLROOTCERT", "own.pem").unwrap();
+            assert!(message.starts_with("`PGSSLROOTCERT` names"), "{url}: {message}");
+            assert!(message.contains("`sslmode=verify-full`"), "{message}");
+            assert_eq!(said(&url, "PGSSLROOTCERT", ""), None, "{url}");
+        }
+        let url = "postgres://u@host/ledger?sslmode=verify-full";
+        assert_eq!(said(url, "PGSSLROOTCERT", "own.pem"), None);
+        let url = "postgres://u@host/ledger?sslrootcert=own.pem";
+        assert_eq!(said(url, "PGSSLMODE", "verify-full"), None);
+        assert!(said(url, "PGSSLMODE", "require").is_some());
+        assert!(said(&format!("{url}&sslmode=require"), "PGSSLMODE", "verify-full").is_some());
     }
 
     /// The driver would call itself `anonymous`.

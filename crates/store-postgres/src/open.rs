@@ -64,6 +64,14 @@ pub enum OpenError {
         /// The mode, why it is refused, and what to say in its place.
         told: &'static str,
     },
+    /// A file of authorities is named that nothing would be held against.
+    #[error(
+        "`{name}` names an authority, and the server's certificate is held against it with `sslmode=verify-full` only: set that mode, or leave `{name}` out"
+    )]
+    Authority {
+        /// The parameter or the variable that names it.
+        name: &'static str,
+    },
     /// Nobody answers there.
     #[error(
         "no PostgreSQL server answers at `{server}`: check the host, the port, `sslmode` and that it is running"
