@@ -543,6 +543,46 @@ fn a_line_of_a_file_of_passwords_that_cannot_be_read_is_not_repeated() {
     }
 }
 
+/// The password of the first who connects, whom a server of PostgreSQL asks for it in the clear.
+fn password_given(listener: &TcpListener) -> String {
+    let (mut stream, _) = listener.accept().unwrap();
+    let read_rest = |stream: &mut TcpStream| {
+        // The length counts itself.
+        let mut length = [0; 4];
+        stream.read_exact(&mut length).unwrap();
+        let mut rest = vec![0; usize::try_from(u32::from_be_bytes(length)).unwrap() - length.len()];
+        stream.read_exact(&mut rest).unwrap();
+        rest
+    };
+    read_rest(&mut stream);
+    stream.write_all(b"R\0\0\0\x08\0\0\0\x03").unwrap();
+    let mut kind = [0];
+    stream.read_exact(&mut kind).unwrap();
+    assert_eq!(&kind, b"p");
+    let password = String::from_utf8(read_rest(&mut stream)).unwrap();
+    password.trim_end_matches('\0').to_owned()
+}
+
+#[test]
+fn the_password_for_an_address_of_ipv6_is_looked_up_without_brackets() {
+    let Ok(listener) = TcpListener::bind("[::1]:0") else {
+        return println!("skipped: this machine has no `::1`");
+    };
+    let place = Place::on_file();
+    let file = place.path().join("pgpass");
+    std::fs::write(&file, "[\\:\\:1]:*:*:*:another\n\\:\\:1:*:*:*:hunter2\n").unwrap();
+    std::fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+    let server = listener.local_addr().unwrap();
+    let url = format!("postgres://ann@{server}/ledger?sslmode=disable");
+    let asked = std::thread::spawn(move || password_given(&listener));
+    let mut command = place.command(&["--database-url", &url]);
+    let message = place.fails(command.env_remove("PGPASSWORD").env("PGPASSFILE", &file));
+    // If nobody has connected, nobody is waited for.
+    drop(TcpStream::connect(server));
+    assert!(message.contains(&server.to_string()), "{message}");
+    assert_eq!(asked.join().unwrap(), "hunter2");
+}
+
 #[test]
 fn a_signing_key_that_can_be_neither_read_nor_made_is_found_out_before_anything_is_made() {
     let place = Place::on_file();

@@ -97,7 +97,7 @@ make_certificate() {
         -keyout "$folder/authority.key" -out "$folder/authority.pem" 2>/dev/null
     openssl req "${curve[@]}" -subj '/CN=localhost' \
         -keyout "$folder/server.key" -out "$folder/server.csr" 2>/dev/null
-    printf 'subjectAltName=DNS:localhost,IP:127.0.0.1\n' >"$folder/server.ext"
+    printf 'subjectAltName=DNS:localhost,IP:127.0.0.1,IP:::1\n' >"$folder/server.ext"
     openssl x509 -req -in "$folder/server.csr" -CA "$folder/authority.pem" -CAkey "$folder/authority.key" \
         -CAcreateserial -days 3 -extfile "$folder/server.ext" -out "$folder/server.pem" 2>/dev/null
 }

@@ -6,8 +6,10 @@
 
 use crate::OpenError;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
+use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
+use std::net::Ipv6Addr;
 use std::str::FromStr;
 use tracing::dispatcher::{Dispatch, with_default};
 
@@ -61,7 +63,7 @@ impl Address {
         pieces.check_parameters()?;
         pieces.check_environment(&variable)?;
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
-        let options = in_silence(|| PgConnectOptions::from_str(url));
+        let options = in_silence(|| PgConnectOptions::from_str(&pieces.for_the_driver(url)));
         let options = options.map_err(|_| refuse(pieces.unreadable()))?;
         let (name, mode) = pieces.mode(&options, &variable);
         check_mode(name, mode)?;
@@ -91,10 +93,11 @@ impl Address {
 
     /// The server.
     pub(crate) fn server(&self) -> String {
-        let port = self.options.get_port();
+        let (host, port) = (self.options.get_host(), self.options.get_port());
         match self.options.get_socket() {
             Some(folder) => format!("{}:{port}", folder.display()),
-            None => format!("{}:{port}", self.options.get_host()),
+            None if host.parse::<Ipv6Addr>().is_ok() => format!("[{host}]:{port}"),
+            None => format!("{host}:{port}"),
         }
     }
 }
@@ -141,6 +144,19 @@ impl<'u> Pieces<'u> {
             user,
             host,
             parameters,
+        }
+    }
+
+    /// The URL as the driver is given it. An address of IPv6 stands once more behind the `?`, where it counts more and
+    /// has no brackets: the driver would look for a host that is called so, with them. It is not set afterwards,
+    /// because the driver looks the password up by the host while it reads the URL.
+    fn for_the_driver<'t>(&self, url: &'t str) -> Cow<'t, str> {
+        match self.host.strip_prefix('[').and_then(|host| host.split_once(']')) {
+            Some((address, _)) if !self.has("host") => {
+                let mark = if url.contains('?') { '&' } else { '?' };
+                Cow::Owned(format!("{url}{mark}host={address}"))
+            }
+            _ => Cow::Borrowed(url),
         }
     }
 
@@ -325,6 +341,25 @@ mod tests {
             assert_eq!(address.to_string(), expected, "{url}");
             assert_eq!(format!("{address:?}"), expected);
         }
+    }
+
+    #[test]
+    fn an_address_of_ipv6_has_brackets_where_it_is_shown_and_none_where_it_is_connected_to() {
+        for url in [
+            "postgres://u:p@[::1]:6000/ledger",
+            "postgres://u:p@[::1]:6000/ledger?",
+            "postgres://u:p@[::1]:6000/ledger?sslmode=require",
+            "postgres:///ledger?host=::1&port=6000&user=u",
+            "postgres:///ledger?hostaddr=::1&port=6000&user=u",
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(address.options.get_host(), "::1", "{url}");
+            assert_eq!(address.to_string(), "[::1]:6000/ledger", "{url}");
+        }
+        // What stands behind the `?` counts more, as it does beside a name.
+        let address = Address::parse("postgres://u@[::1]/ledger?host=db.example").unwrap();
+        assert_eq!(address.options.get_host(), "db.example");
+        assert!(Address::parse("postgres://u@[::1&port=1]/ledger").is_err());
     }
 
     #[test]

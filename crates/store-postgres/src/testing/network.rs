@@ -2,6 +2,7 @@
 //! statement that is one.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -63,7 +64,7 @@ impl Plans {
 /// The network; gone when this is dropped, with all that was connected through it.
 #[derive(Debug)]
 pub struct Network {
-    port: u16,
+    place: SocketAddr,
     plans: Arc<Plans>,
     is_closed: Arc<AtomicBool>,
     task: tokio::task::JoinHandle<()>,
@@ -72,9 +73,14 @@ pub struct Network {
 impl Network {
     /// A network before the server of a URL.
     pub async fn before(url: &str) -> Self {
+        Self::at("127.0.0.1:0", url).await
+    }
+
+    /// A network before the server of a URL, which is reached at this address.
+    pub async fn at(place: &str, url: &str) -> Self {
         let server = authority(url).to_owned();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
+        let listener = TcpListener::bind(place).await.unwrap();
+        let place = listener.local_addr().unwrap();
         let plans = Arc::new(Plans::default());
         let is_closed = Arc::new(AtomicBool::new(false));
         let (cuts, closed) = (Arc::clone(&plans), Arc::clone(&is_closed));
@@ -87,7 +93,7 @@ impl Network {
             }
         });
         Self {
-            port,
+            place,
             plans,
             is_closed,
             task,
@@ -96,7 +102,7 @@ impl Network {
 
     /// The URL through the network.
     pub fn url(&self, url: &str) -> String {
-        url.replace(authority(url), &format!("127.0.0.1:{}", self.port))
+        url.replace(authority(url), &self.place.to_string())
     }
 
     /// What is to become of the next COMMITs, one after the other. The ones after that pass.

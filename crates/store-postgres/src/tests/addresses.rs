@@ -1,7 +1,7 @@
 //! Who may open what: every wrong address is said in words that help, and none of them holds the password.
 
-use super::{database, open, server, write_three};
-use crate::testing::{Database, Server};
+use super::{database, open, open_at, server, write_three};
+use crate::testing::{Database, Network, Server};
 use crate::{OpenError, PostgresStore};
 use sqlx::{Connection, PgConnection};
 use std::time::{Duration, Instant};
@@ -74,6 +74,29 @@ async fn a_server_that_is_not_there_is_named() {
         assert!(is_told, "{message}");
         assert!(message.contains(host), "{message}");
     }
+}
+
+/// Whether this machine has addresses of IPv6: some have that switched off.
+fn has_ipv6() -> bool {
+    let has = std::net::TcpListener::bind("[::1]:0").is_ok();
+    if !has {
+        println!("skipped: this machine has no `::1`");
+    }
+    has
+}
+
+#[tokio::test]
+async fn a_server_is_reached_at_an_address_of_ipv6() {
+    if !has_ipv6() {
+        return;
+    }
+    let database = database().await;
+    let network = Network::at("[::1]:0", &database.url()).await;
+    let url = network.url(&database.url());
+    assert!(url.contains("@[::1]:"), "{url}");
+    let store = open_at(&url).await;
+    write_three(&store, &mut Chain::new(1)).await;
+    store::Store::close(&store).await;
 }
 
 /// As a newer version leaves the schema.
@@ -237,17 +260,22 @@ async fn a_newer_version_is_named_to_a_role_that_may_not_change_the_schema() {
 async fn a_connection_is_as_safe_as_the_url_asks() {
     let server = Server::start();
     let url = |mode: &str| server.url().replace("sslmode=disable", mode);
-    let is_encrypted = async |mode: &str| -> Result<bool, OpenError> {
-        let store = PostgresStore::open(&url(mode)).await?;
+    let is_encrypted = async |url: &str| -> Result<bool, OpenError> {
+        let store = PostgresStore::open(url).await?;
         let mut lent = store.turns.lend().await.unwrap();
         let query = sqlx::query_scalar("SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()");
         Ok(query.fetch_one(lent.start().unwrap()).await.unwrap())
     };
-    assert!(!is_encrypted("sslmode=disable").await.unwrap());
-    assert!(is_encrypted("sslmode=prefer").await.unwrap());
-    assert!(is_encrypted("sslmode=require").await.unwrap());
+    assert!(!is_encrypted(&url("sslmode=disable")).await.unwrap());
+    assert!(is_encrypted(&url("sslmode=prefer")).await.unwrap());
+    assert!(is_encrypted(&url("sslmode=require")).await.unwrap());
     let known = format!("sslmode=verify-full&sslrootcert={}", server.authority().display());
-    assert!(is_encrypted(&known).await.unwrap());
+    assert!(is_encrypted(&url(&known)).await.unwrap());
+    if has_ipv6() {
+        // Its certificate is for this address, too.
+        let network = Network::at("[::1]:0", &server.url()).await;
+        assert!(is_encrypted(&network.url(&url(&known))).await.unwrap());
+    }
     let (error, message) = refused(&url("sslmode=verify-full&sslrootcert=/no/such/file")).await;
     assert!(matches!(error, OpenError::NoFile { .. }), "{message}");
     assert!(message.contains("`sslrootcert`"), "{message}");
