@@ -1,8 +1,8 @@
 //! From a URL to where the database is, and how that is called in messages.
 //!
 //! A URL holds a password, so neither the URL nor any piece of it that could be a badly written password is ever
-//! repeated. What the URL leaves out the driver takes from the environment by itself; this only sees to it that nothing
-//! there is passed over.
+//! repeated. What the URL leaves out the driver takes from the environment by itself; this only sees to it that
+//! nothing that it reads there is misread in silence.
 
 use crate::OpenError;
 use sqlx::postgres::{PgConnectOptions, PgSslMode};
@@ -65,6 +65,7 @@ impl Address {
         // The driver's error says which part it is, such as the port, and may repeat it: that part may be half a password.
         let options = in_silence(|| PgConnectOptions::from_str(&pieces.for_the_driver(url)));
         let options = options.map_err(|_| refuse(pieces.unreadable()))?;
+        pieces.check_host()?;
         let (name, mode) = pieces.mode(&options, &variable);
         check_mode(name, mode)?;
         pieces.check_authority(mode, &variable)?;
@@ -109,15 +110,18 @@ fn in_silence<T>(work: impl FnOnce() -> T) -> T {
 
 /// Refuses a mode in which the driver does not do what PostgreSQL's own programs do.
 fn check_mode(name: &'static str, mode: PgSslMode) -> Result<(), OpenError> {
-    // The driver adds the file of `sslrootcert` to the roots of the web, and looks at no name then: who has a name
-    // there has a certificate, too.
-    if matches!(mode, PgSslMode::VerifyCa) {
-        return Err(OpenError::Mode {
-            name,
-            told: "`verify-ca`, which would believe whoever has a certificate of an authority of the web, for whatever name: use `verify-full`",
-        });
-    }
-    Ok(())
+    let told = match mode {
+        PgSslMode::Disable | PgSslMode::Prefer | PgSslMode::Require | PgSslMode::VerifyFull => return Ok(()),
+        PgSslMode::Allow => {
+            "`allow`, with which TLS would never be used: use `prefer`, which uses it where the server has it, or `disable`"
+        }
+        // The driver adds the file of `sslrootcert` to the roots of the web, and looks at no name then: who has a name
+        // there has a certificate, too.
+        PgSslMode::VerifyCa => {
+            "`verify-ca`, which would believe whoever has a certificate of an authority of the web, for whatever name: use `verify-full`"
+        }
+    };
+    Err(OpenError::Mode { name, told })
 }
 
 /// What a variable of the environment holds.
@@ -216,7 +220,7 @@ impl<'u> Pieces<'u> {
             .value("sslmode")
             .is_some_and(|mode| PgSslMode::from_str(mode).is_err())
         {
-            "its `sslmode` cannot be read: it is `disable`, `allow`, `prefer`, `require` or `verify-full`"
+            "its `sslmode` cannot be read: it is `disable`, `prefer`, `require` or `verify-full`"
         } else if self
             .value("port")
             .is_some_and(|port| port.parse::<u16>().is_err())
@@ -246,8 +250,20 @@ impl<'u> Pieces<'u> {
         })
     }
 
+    /// Refuses an address beside a host, where PostgreSQL's own programs connect to the one and ask for a certificate
+    /// of the other: the driver has one of the two for both.
+    fn check_host(&self) -> Result<(), OpenError> {
+        if self.has("hostaddr") && (!self.host.is_empty() || self.has("host")) {
+            return Err(OpenError::Url {
+                expected: "its `hostaddr` would be taken in place of its host, also where the server's certificate is verified: name one of the two",
+            });
+        }
+        Ok(())
+    }
+
     /// Refuses a certificate of an authority that the driver would not hold the server's against: it goes by the file
-    /// only where it verifies, and PostgreSQL's own programs in `require` as well.
+    /// only where it verifies, and PostgreSQL's own programs in `require` as well. The variable may be there for other
+    /// programs, and without TLS there is no certificate at all.
     fn check_authority(
         &self,
         mode: PgSslMode,
@@ -258,7 +274,9 @@ impl<'u> Pieces<'u> {
         }
         let name = if self.has("sslrootcert") {
             "sslrootcert"
-        } else if variable("PGSSLROOTCERT").is_some_and(|file| !file.is_empty()) {
+        } else if !matches!(mode, PgSslMode::Disable)
+            && variable("PGSSLROOTCERT").is_some_and(|file| !file.is_empty())
+        {
             "PGSSLROOTCERT"
         } else {
             return Ok(());
@@ -280,7 +298,7 @@ impl<'u> Pieces<'u> {
         let is_mode: fn(&str) -> bool = |text| PgSslMode::from_str(text).is_ok();
         // An empty one is none, for PostgreSQL's own programs too.
         let is_port: fn(&str) -> bool = |text| text.is_empty() || text.parse::<u16>().is_ok();
-        let modes = "`disable`, `allow`, `prefer`, `require` or `verify-full`";
+        let modes = "`disable`, `prefer`, `require` or `verify-full`";
         for (name, is_known, is_in_url, expected) in [
             ("PGSSLMODE", is_mode, self.has("sslmode"), modes),
             ("PGPORT", is_port, self.has_port(), "a number up to 65535"),
@@ -478,14 +496,50 @@ mod tests {
     }
 
     #[test]
+    fn a_mode_in_which_tls_would_never_be_used_is_refused() {
+        let message = said("postgres://u@host/ledger", "PGSSLMODE", "allow").unwrap();
+        assert!(message.starts_with("`PGSSLMODE` is `allow`"), "{message}");
+        let message = said("postgres://u@host/ledger?sslmode=Allow", "PGSSLMODE", "prefer").unwrap();
+        assert!(message.starts_with("`sslmode` is `allow`"), "{message}");
+        assert!(message.contains("use `prefer`"), "{message}");
+        for mode in ["disable", "prefer", "require", "verify-full"] {
+            assert_eq!(
+                said("postgres://u@host/ledger", "PGSSLMODE", mode),
+                None,
+                "{mode}"
+            );
+        }
+    }
+
+    #[test]
+    fn an_address_beside_a_host_is_refused() {
+        for url in [
+            "postgres://u@db.example/ledger?hostaddr=10.0.0.5",
+            "postgres://u@[::1]:6000/ledger?hostaddr=10.0.0.5",
+            "postgres:///ledger?user=u&host=db.example&hostaddr=10.0.0.5",
+            "postgres:///ledger?user=u&hostaddr=10.0.0.5&host=/run/pg",
+        ] {
+            let message = Address::parse(url).unwrap_err().to_string();
+            assert!(message.contains("`hostaddr`"), "{url}: {message}");
+        }
+        let address = Address::parse("postgres:///ledger?user=u&hostaddr=10.0.0.5").unwrap();
+        assert_eq!(address.options.get_host(), "10.0.0.5");
+    }
+
+    #[test]
     fn an_authority_that_nobody_is_held_against_is_refused() {
         for mode in ["", "&sslmode=disable", "&sslmode=prefer", "&sslmode=require"] {
             let url = format!("postgres://u@host/ledger?application_name=a{mode}");
             let message = said(&format!("{url}&sslrootcert=own.pem"), "PGSSLROOTCERT", "").unwrap();
             assert!(message.starts_with("`sslrootcert` names"), "{url}: {message}");
-            let message = said(&url, "PGSSLROOTCERT", "own.pem").unwrap();
-            assert!(message.starts_with("`PGSSLROOTCERT` names"), "{url}: {message}");
-            assert!(message.contains("`sslmode=verify-full`"), "{message}");
+            let message = said(&url, "PGSSLROOTCERT", "own.pem");
+            if mode.ends_with("disable") {
+                assert_eq!(message, None, "{url}");
+            } else {
+                let message = message.unwrap();
+                assert!(message.starts_with("`PGSSLROOTCERT` names"), "{url}: {message}");
+                assert!(message.contains("`sslmode=verify-full`"), "{message}");
+            }
             assert_eq!(said(&url, "PGSSLROOTCERT", ""), None, "{url}");
         }
         let url = "postgres://u@host/ledger?sslmode=verify-full";

@@ -66,7 +66,7 @@ pub enum OpenError {
     },
     /// A file of authorities is named that nothing would be held against.
     #[error(
-        "`{name}` names an authority, and the server's certificate is held against it with `sslmode=verify-full` only: set that mode, or leave `{name}` out"
+        "`{name}` names an authority, and the server's certificate is held against it with `sslmode=verify-full` only: set that mode, or unset `{name}`; where there is no TLS, as over a Unix socket, `sslmode=disable` has the variable passed over"
     )]
     Authority {
         /// The parameter or the variable that names it.

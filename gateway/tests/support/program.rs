@@ -3,13 +3,14 @@
 use std::env;
 use std::process::Command;
 
-/// What the names of all of its settings begin with.
-const SETTINGS: &str = "COUNTERSIGN_";
+/// What the names of all of its settings begin with, and of what it takes from PostgreSQL's own programs.
+const SETTINGS: [&str; 2] = ["COUNTERSIGN_", "PG"];
 
 /// A command without the settings that stand around the tests. Those of a test are set behind this.
 pub(crate) fn without_settings(command: &mut Command) -> &mut Command {
     for (name, _) in env::vars_os() {
-        if name.to_string_lossy().starts_with(SETTINGS) {
+        let text = name.to_string_lossy();
+        if SETTINGS.iter().any(|begin| text.starts_with(begin)) {
             command.env_remove(name);
         }
     }
