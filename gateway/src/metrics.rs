@@ -35,6 +35,21 @@ struct WitnessLabels {
     outcome: &'static str,
 }
 
+impl WitnessLabels {
+    /// Those of a witness with this name, which may be anything that its key is called.
+    fn new(witness: &str, outcome: &'static str) -> Self {
+        let witness = escaped(witness);
+        Self { witness, outcome }
+    }
+}
+
+/// A value of a label as it stands between its quotes: the library writes it there as it is, and with a quote in it
+/// nothing of what is rendered could be read.
+fn escaped(value: &str) -> String {
+    let value = value.replace('\\', r"\\").replace('"', r#"\""#);
+    value.replace('\n', r"\n")
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RetryLabels {
     cause: &'static str,
@@ -186,16 +201,14 @@ impl Metrics {
     /// Shows what may come of checkpoints that are shown to this witness, all at zero.
     pub fn show_witness(&self, witness: &str) {
         for outcome in ["cosigned", "failed", "forked"] {
-            let witness = witness.to_owned();
-            let labels = WitnessLabels { witness, outcome };
+            let labels = WitnessLabels::new(witness, outcome);
             drop(self.witness_checkpoints.get_or_create(&labels));
         }
     }
 
     /// Counts a checkpoint that was shown to a witness.
     pub fn count_witness(&self, witness: &str, outcome: &'static str) {
-        let witness = witness.to_owned();
-        let labels = WitnessLabels { witness, outcome };
+        let labels = WitnessLabels::new(witness, outcome);
         self.witness_checkpoints.get_or_create(&labels).inc();
     }
 
@@ -291,6 +304,20 @@ mod tests {
             "countersign_outcome_mismatches_total 0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
+        }
+    }
+
+    #[test]
+    fn a_witness_can_be_called_by_what_ends_a_label() {
+        let metrics = Metrics::new();
+        metrics.show_witness("a\"b\\c\nd");
+        metrics.count_witness("a\"b\\c\nd", "forked");
+        let text = metrics.render(0, true);
+        for line in [
+            r#"countersign_witness_checkpoints_total{witness="a\"b\\c\nd",outcome="cosigned"} 0"#,
+            r#"countersign_witness_checkpoints_total{witness="a\"b\\c\nd",outcome="forked"} 1"#,
+        ] {
+            assert!(text.lines().any(|rendered| rendered == line), "{line}\n{text}");
         }
     }
 
