@@ -7,7 +7,7 @@
 
 mod record;
 
-pub use record::Record;
+pub use record::{ActionRecord, Record};
 
 use crate::ask::Ask;
 use crate::delegation::delegators;

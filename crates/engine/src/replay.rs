@@ -8,7 +8,7 @@ mod tally;
 pub use tally::{Change, Example, Group, Tally};
 
 use crate::delegation::{self, Delegator};
-use crate::facts::Record;
+use crate::facts::{ActionRecord, Record};
 use crate::judge::RulingSummary;
 use canon::Digest;
 use imbl::OrdMap;
@@ -178,7 +178,7 @@ pub struct Nouns<'r> {
     user: Option<&'r User>,
     /// `None` if nobody knows them.
     user_teams: Option<OrdMap<Name, Arc<Team>>>,
-    tool: &'r Tool,
+    action: &'r ActionRecord,
     delegators: Vec<Delegator<'r>>,
 }
 
@@ -262,7 +262,7 @@ impl<'a> Recorded<'a> {
             let team = team(Some(*digest))?.ok_or(missing)?;
             Ok((team.name.clone(), Arc::new(team.clone())))
         };
-        let Some(Record::Action(tool)) = find(&facts.action) else {
+        let Some(Record::Action(action)) = find(&facts.action) else {
             return Err(missing);
         };
         let user = match facts.user.map(|digest| find(&digest)) {
@@ -287,14 +287,15 @@ impl<'a> Recorded<'a> {
             team: team(facts.team)?,
             user,
             user_teams,
-            tool,
+            action,
             delegators: delegators.collect::<Result<_, _>>()?,
         })
     }
 
     /// What these policies say to it. They have to be compiled for a registry that has the action as it was.
     pub fn judge(&self, policies: &PolicySet, nouns: &Nouns<'_>) -> Result<RulingSummary, WhyNot> {
-        let action = nouns.tool.actions.values().next().ok_or(WhyNot::FactsMissing)?;
+        let tool = nouns.action.tool();
+        let action = tool.actions.values().next().ok_or(WhyNot::FactsMissing)?;
         let question = Question {
             agent: nouns.agent,
             team: nouns.team,
@@ -303,7 +304,7 @@ impl<'a> Recorded<'a> {
                 registered: nouns.user,
                 teams: nouns.user_teams.as_ref(),
             }),
-            tool: nouns.tool,
+            tool,
             action,
             mutates: self.mutates_state,
             resource: self.resource.as_deref(),
@@ -377,9 +378,9 @@ fn why_not(unanswerable: &Unanswerable) -> WhyNot {
 }
 
 impl Nouns<'_> {
-    /// The tool as it was, with that action only.
-    pub const fn tool(&self) -> &Tool {
-        self.tool
+    /// The action as it was.
+    pub const fn action(&self) -> &ActionRecord {
+        self.action
     }
 }
 

@@ -60,6 +60,7 @@ pub struct FaultyStore<S: ?Sized> {
     give_backs: Arc<AtomicUsize>,
     directories_read: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
+    most_contents: Arc<AtomicUsize>,
     lists: Arc<Gate>,
     entries: Arc<Gate>,
     approvals: Arc<Gate>,
@@ -85,6 +86,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             give_backs: Arc::default(),
             directories_read: Arc::default(),
             reservation_reads: Arc::default(),
+            most_contents: Arc::default(),
             lists: Arc::default(),
             entries: Arc::default(),
             approvals: Arc::default(),
@@ -238,6 +240,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How often turns were asked for reservations so far.
     pub fn reservation_reads(&self) -> usize {
         self.reservation_reads.load(Ordering::SeqCst)
+    }
+
+    /// How many contents one call has asked for so far, at most.
+    pub fn most_contents(&self) -> usize {
+        self.most_contents.load(Ordering::SeqCst)
     }
 
     /// The store behind it.
@@ -625,6 +632,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         tenant: TenantId,
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
+        self.most_contents.fetch_max(digests.len(), Ordering::SeqCst);
         self.read()?.contents(tenant, digests).await
     }
 
@@ -888,6 +896,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             give_backs: Arc::clone(&self.give_backs),
             directories_read: Arc::clone(&self.directories_read),
             reservation_reads: Arc::clone(&self.reservation_reads),
+            most_contents: Arc::clone(&self.most_contents),
             lists: Arc::clone(&self.lists),
             entries: Arc::clone(&self.entries),
             approvals: Arc::clone(&self.approvals),

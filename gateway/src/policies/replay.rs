@@ -4,6 +4,7 @@
 //! is before the last one tells what came of it. Nothing is recorded, and decisions go on meanwhile.
 
 mod range;
+mod records;
 mod run;
 
 use super::one_each::Begun;

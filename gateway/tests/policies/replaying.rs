@@ -581,6 +581,37 @@ async fn many_actions_may_have_changed_and_what_is_too_many_is_counted_as_that()
     );
 }
 
+/// Three actions of high risk with large schemas.
+fn large_tool() -> Value {
+    let schema = json!({"type": "object", "description": "x".repeat(50_000)});
+    let action = |number| json!({"name": format!("a{number}"), "mutates_state": false, "risk": "high", "input_schema": schema});
+    json!({"actions": (0..3).map(action).collect::<Vec<_>>()})
+}
+
+/// They are on one page of the ledger.
+#[tokio::test]
+async fn large_records_are_read_a_few_at_a_time_and_every_decision_is_judged() {
+    let desk = Desk::open().await;
+    for tool in 0..22 {
+        let path = format!("/v1/tools/bulk-{tool}");
+        desk.admin("PUT", &path, &large_tool()).await.expect(201);
+    }
+    for (tool, action) in (0..22).flat_map(|tool| (0..3).map(move |action| (tool, action))) {
+        let (tool, action) = (format!("bulk-{tool}"), format!("a{action}"));
+        let ask = asking(&tool, &action, "trusted_internal_unsigned");
+        desk.ask(&ask).await.expect(200);
+    }
+    for tool in 0..22 {
+        let path = format!("/v1/tools/bulk-{tool}");
+        desk.admin("DELETE", &path, &Value::Null).await.expect(204);
+    }
+    let was_high = r#"@id("no") forbid (principal, action in Action::"risk:high", resource);"#;
+    let report = desk.replay(&[("p", was_high)], json!({})).await;
+    assert_eq!((flips(&report), &report["not_replayed"]), (66, &json!({})));
+    let most = desk.faults.most_contents();
+    assert!((1..=64).contains(&most), "{most} records were read at once");
+}
+
 #[tokio::test]
 async fn an_observed_ask_is_compared_with_what_would_have_been_said() {
     let desk = Desk::open().await;

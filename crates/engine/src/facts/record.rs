@@ -22,7 +22,17 @@ pub enum Record {
     /// A user.
     User(User),
     /// A tool with one action.
-    Action(Tool),
+    Action(ActionRecord),
+}
+
+/// A tool with one action as it was. A schema is kept as text: as a tree it may take many times that, and nobody
+/// looks at it but who compiles policies for the action.
+#[derive(Debug)]
+pub struct ActionRecord {
+    /// Without the schema.
+    tool: Tool,
+    /// The record itself, if there is a schema in it.
+    text: Option<Box<[u8]>>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -134,8 +144,9 @@ pub(super) fn of_action(tool: &Tool, action: &ToolAction) -> Canonical {
 
 impl Record {
     /// The record in this text; `None` if it is in no format that this version knows.
-    pub fn read(text: &[u8]) -> Option<Self> {
-        Some(match serde_json::from_slice(text).ok()? {
+    pub fn read(text: Vec<u8>) -> Option<Self> {
+        let noun: Text<'_> = serde_json::from_slice(&text).ok()?;
+        Some(match noun {
             Text::Agent(agent) => Self::Agent(Box::new(agent.into_noun())),
             Text::Team(team) => Self::Team(Team {
                 name: team.name,
@@ -148,8 +159,36 @@ impl Record {
                 attributes: user.attributes.into_owned(),
                 roles: std::collections::BTreeSet::new(),
             }),
-            Text::Action(action) => Self::Action(action.into_noun()),
+            Text::Action(action) => Self::Action(action.into_record(text)),
         })
+    }
+
+    /// How many values are kept of it that take more than their text: attributes, and the teams of a user.
+    pub fn values(&self) -> usize {
+        match self {
+            Self::Agent(agent) => agent.attributes.count(),
+            Self::Team(team) => team.attributes.count(),
+            Self::User(user) => user.teams.len() + user.attributes.count(),
+            Self::Action(_) => 0,
+        }
+    }
+}
+
+impl ActionRecord {
+    /// The tool with that action only, and without its schema.
+    pub const fn tool(&self) -> &Tool {
+        &self.tool
+    }
+
+    /// The tool with that action only, and with its schema; `None` if it cannot be read any more.
+    pub fn with_schema(&self) -> Option<Tool> {
+        let Some(text) = &self.text else {
+            return Some(self.tool.clone());
+        };
+        let Text::Action(action) = serde_json::from_slice(text).ok()? else {
+            return None;
+        };
+        Some(action.into_noun())
     }
 }
 
@@ -175,6 +214,15 @@ impl AgentText<'_> {
 }
 
 impl ActionText {
+    /// The record that stands in this text.
+    fn into_record(mut self, text: Vec<u8>) -> ActionRecord {
+        let has_schema = self.input_schema.take().is_some();
+        ActionRecord {
+            tool: self.into_noun(),
+            text: has_schema.then(|| text.into_boxed_slice()),
+        }
+    }
+
     fn into_noun(self) -> Tool {
         let action = ToolAction {
             name: self.action,
@@ -191,6 +239,45 @@ impl ActionText {
             canary: self.canary,
             standing: Standing::Active,
             created_at: Timestamp::from_millis(0),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_schema_is_read_where_it_is_asked_for_and_nowhere_else() {
+        for schema in [None, Some(json!({"type": "object", "default": [0, 0]}))] {
+            let action = ToolAction {
+                name: Name::new("read").unwrap(),
+                mutates_state: false,
+                risk: Risk::High,
+                input_schema: schema.clone().map(Arc::new),
+                description: None,
+                pinned: None,
+                held: None,
+            };
+            let tool = Tool {
+                name: SlashFreeName::new("github").unwrap(),
+                actions: BTreeMap::from([(action.name.clone(), action.clone())]),
+                canary: true,
+                standing: Standing::Active,
+                created_at: Timestamp::from_millis(0),
+            };
+            let text = of_action(&tool, &action).into_string();
+            let Some(Record::Action(record)) = Record::read(text.into()) else {
+                panic!("it is an action")
+            };
+            assert_eq!(record.with_schema().as_ref(), Some(&tool));
+            assert_eq!(record.text.is_some(), schema.is_some());
+            let mut without = tool;
+            for action in without.actions.values_mut() {
+                action.input_schema = None;
+            }
+            assert_eq!(*record.tool(), without);
         }
     }
 }

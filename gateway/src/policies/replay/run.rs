@@ -3,21 +3,21 @@
 //! One core is left to the sequencer and the callers, however many replays there are: a thread has one of the others
 //! while it judges a page, and then it is whose turn it is. They read one at a time, in the line of all who read
 //! ledgers, and judge side by side. Pages are read one after the other, from the newest to the oldest, so which
-//! decisions come under a limit does not depend on which thread is faster. Memory holds a page and some records a
-//! thread, whatever the length of the ledger.
+//! decisions come under a limit does not depend on which thread is faster. Memory holds a page and some megabytes of
+//! records a thread, whatever the length of the ledger and however large the records.
 
 use super::range::Entries;
+use super::records::{self, Part, Records};
 use super::{CORES, Candidate, Permit, cores};
 use crate::fair_semaphore::FairSemaphore;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::locks::lock;
 use canon::Digest;
-use engine::facts::Record;
+use engine::facts::ActionRecord;
 use engine::judge::RulingSummary;
 use engine::replay::{Recorded, Tally, WhyNot, with_action_as_it_was};
 use engine::{EntryKind, TenantSnapshot};
-use model::Tool;
 use policy::{Compiler, PolicySet};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -25,14 +25,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use store::{Store, StoreError, StoredEntry, is_used_up};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{SemaphorePermit, mpsc};
 
 /// Entries that are read at once: some hundred kilobytes of decisions.
 const PAGE: u32 = 512;
 /// Threads of one replay, at most.
 const THREADS_MAX: usize = 8;
-/// Records that a thread keeps at hand.
-const RECORDS_MAX: usize = 20_000;
 /// For how many actions as they were the candidate is compiled anew, at most: all that a tool can have.
 const VARIANTS_MAX: usize = 256;
 /// For how many it is, however long it is.
@@ -148,7 +146,7 @@ impl Running {
             let thread = Thread {
                 shared: Arc::clone(&shared),
                 handle: Handle::current(),
-                records: HashMap::new(),
+                records: Records::default(),
                 tally: Tally::default(),
             };
             let told = told.clone();
@@ -269,9 +267,10 @@ impl Shared {
     }
 
     /// The candidate for asks of this action as it was, whose record has this digest.
-    fn policies(&self, digest: &Digest, was: &Tool) -> Result<Arc<PolicySet>, WhyNot> {
-        let action = was.actions.keys().next().ok_or(WhyNot::FactsMissing)?;
-        if self.candidate.facts.action(was.name.as_str(), action.as_str()) == Some(*digest) {
+    fn policies(&self, digest: &Digest, was: &ActionRecord) -> Result<Arc<PolicySet>, WhyNot> {
+        let tool = was.tool();
+        let action = tool.actions.keys().next().ok_or(WhyNot::FactsMissing)?;
+        if self.candidate.facts.action(tool.name.as_str(), action.as_str()) == Some(*digest) {
             return Ok(Arc::clone(&self.candidate.policies));
         }
         let variant = {
@@ -283,7 +282,7 @@ impl Shared {
         };
         let compile = || {
             let candidate = &self.candidate.directory;
-            let directory = with_action_as_it_was(candidate, was);
+            let directory = with_action_as_it_was(candidate, &was.with_schema()?);
             crate::compiling::compile_new(&self.compiler, &directory, Some(candidate))
                 .ok()
                 .map(Arc::new)
@@ -309,8 +308,7 @@ fn variants_of(text_bytes: usize, actions: usize) -> usize {
 struct Thread {
     shared: Arc<Shared>,
     handle: Handle,
-    /// The records that were read lately; `None` for what is not there or cannot be read.
-    records: HashMap<Digest, Option<Record>>,
+    records: Records,
     tally: Tally,
 }
 
@@ -326,54 +324,68 @@ impl Thread {
         let Some(page) = self.shared.next_page(&self.handle)? else {
             return Ok(false);
         };
-        let recorded: Vec<_> = page.iter().map(|entry| Recorded::read(&entry.body)).collect();
-        self.fetch(recorded.iter().flatten())?;
-        // INVARIANT: nobody closes it. Who waits for a core has nothing that anybody else waits for.
-        let core = self.handle.block_on(CORES.acquire());
-        let _core = core.expect("there are cores as long as the process runs");
-        for (entry, recorded) in page.iter().zip(recorded) {
-            if self.shared.course.is_given_up() {
+        let page: Vec<_> = page
+            .iter()
+            .map(|entry| (entry, Recorded::read(&entry.body)))
+            .collect();
+        let mut rest = &page[..];
+        let mut core = None;
+        while !rest.is_empty() {
+            let digests = rest
+                .iter()
+                .map(|(_, recorded)| recorded.iter().flat_map(Recorded::digests));
+            let Part { decisions, missing } = self.records.next_part(digests);
+            if !missing.is_empty() {
+                drop(core.take());
+                self.fetch(&missing)?;
+            }
+            if core.is_none() {
+                core = Some(self.core());
+            }
+            let (part, later) = rest.split_at(decisions);
+            if !self.judge_all(part) {
                 return Ok(false);
             }
-            let said = recorded.and_then(|recorded| {
-                let said = self.judge(&recorded)?;
-                Ok((recorded, said))
-            });
-            match said {
-                Ok((recorded, said)) => self.tally.add(&recorded, (entry.seq, entry.at), said),
-                Err(why) => self.tally.skip(why),
-            }
+            rest = later;
         }
         Ok(true)
     }
 
-    /// Reads the records of these decisions that are not at hand.
-    fn fetch<'a>(&mut self, recorded: impl Iterator<Item = &'a Recorded<'a>>) -> Result<(), StoreError> {
-        let mut missing: Vec<_> = recorded.flat_map(Recorded::digests).collect();
-        missing.sort_unstable();
-        missing.dedup();
-        if self.records.len() + missing.len() > RECORDS_MAX {
-            self.records.clear();
-        }
-        missing.retain(|digest| !self.records.contains_key(digest));
-        if missing.is_empty() {
-            return Ok(());
-        }
-        let found = self.handle.block_on(self.shared.contents(&missing))?;
-        self.records
-            .extend(missing.into_iter().map(|digest| (digest, None)));
-        // What stands under a digest that is not its own is another noun than the one that was looked at.
-        let is_itself = |(digest, bytes): &(Digest, Vec<u8>)| Digest::of(bytes) == *digest;
-        for (digest, bytes) in found.into_iter().filter(is_itself) {
-            self.records.insert(digest, Record::read(&bytes));
+    /// Waits for a core. Who does has nothing that anybody else waits for.
+    fn core(&self) -> SemaphorePermit<'static> {
+        // INVARIANT: nobody closes it.
+        let core = self.handle.block_on(CORES.acquire());
+        core.expect("there are cores as long as the process runs")
+    }
+
+    /// Reads these records. Others who read ledgers have their turns between a few of them.
+    fn fetch(&mut self, missing: &[Digest]) -> Result<(), StoreError> {
+        for few in missing.chunks(records::AT_ONCE) {
+            let found = self.handle.block_on(self.shared.contents(few))?;
+            self.records.put(few, found);
         }
         Ok(())
     }
 
+    /// Judges these decisions, whose records are at hand. Says whether anybody still waits for that.
+    fn judge_all(&mut self, part: &[(&StoredEntry, Result<Recorded<'_>, WhyNot>)]) -> bool {
+        for (entry, recorded) in part {
+            if self.shared.course.is_given_up() {
+                return false;
+            }
+            let recorded = recorded.as_ref().map_err(|why| *why);
+            match recorded.and_then(|recorded| Ok((recorded, self.judge(recorded)?))) {
+                Ok((recorded, said)) => self.tally.add(recorded, (entry.seq, entry.at), said),
+                Err(why) => self.tally.skip(why),
+            }
+        }
+        true
+    }
+
     fn judge(&self, recorded: &Recorded<'_>) -> Result<RulingSummary, WhyNot> {
-        let nouns = recorded.nouns(|digest| self.records.get(digest)?.as_ref())?;
+        let nouns = recorded.nouns(|digest| self.records.get(digest))?;
         let digest = recorded.action_digest().ok_or(WhyNot::FactsMissing)?;
-        let policies = self.shared.policies(&digest, nouns.tool())?;
+        let policies = self.shared.policies(&digest, nouns.action())?;
         recorded.judge(&policies, &nouns)
     }
 }
