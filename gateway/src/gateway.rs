@@ -37,8 +37,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use store::Store;
 
-/// How many bytes what a tenant registers may have unless the options say otherwise: half a million agents with a token
-/// each. In memory it takes some times that, and a start reads it whole.
+/// How many bytes what a tenant registers may have unless the options say otherwise: half a million agents without
+/// attributes and with a token each. In memory it takes some times that, and a start reads it whole.
 pub(crate) const DIRECTORY_BYTES_MAX: usize = 256 << 20;
 
 /// What may be set from outside.

@@ -21,6 +21,7 @@ use crate::tenant::Tenant;
 use crate::tool::Tool;
 use canon::Digest;
 use counted::Counted;
+pub use counted::VALUE_BYTES;
 use imbl::{OrdMap, OrdSet};
 pub use noun::{Noun, NounKind, Write};
 use std::borrow::Borrow;
@@ -93,8 +94,9 @@ impl Directory {
         }
     }
 
-    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them. Of these there may
-    /// be any number; of the others there are few, or they have bounds of their own.
+    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them, and 72 more for each
+    /// value in a schema, a key set or attributes. Of these there may be any number; of the others there are few, or
+    /// they have bounds of their own.
     pub const fn bytes(&self) -> usize {
         self.counted.bytes()
     }
@@ -279,6 +281,9 @@ mod tests {
     use crate::standing::Standing;
     use crate::tenant::Settings;
     use crate::time::Timestamp;
+    use crate::tool::{HeldDefinition, Risk, ToolAction};
+    use serde_json::json;
+    use std::collections::BTreeSet;
 
     fn directory() -> Directory {
         Directory::new(Arc::new(Tenant {
@@ -329,6 +334,93 @@ mod tests {
             directory.apply(&Write::Delete(gone));
         }
         assert_eq!(directory.bytes(), 0);
+    }
+
+    /// An action with this schema.
+    fn action(schema: serde_json::Value) -> ToolAction {
+        ToolAction {
+            name: Name::new("read").unwrap(),
+            mutates_state: false,
+            risk: Risk::Low,
+            input_schema: Some(Arc::new(schema)),
+            description: None,
+            pinned: None,
+            held: None,
+        }
+    }
+
+    fn tool(action: ToolAction) -> Noun {
+        Noun::Tool(Arc::new(Tool {
+            name: SlashFreeName::new("github").unwrap(),
+            actions: [(action.name.clone(), action)].into(),
+            canary: false,
+            standing: Standing::Active,
+            created_at: Timestamp::from_millis(0),
+        }))
+    }
+
+    #[test]
+    fn a_schema_counts_for_each_of_its_values_whether_it_holds_or_is_held() {
+        let small = action(json!({"type": "object"}));
+        let large = action(json!({"type": "object", "default": [0, {"a": [[], "b"]}]}));
+        let holding = ToolAction {
+            held: Some(HeldDefinition {
+                digest: Digest::of(b"held"),
+                action: Box::new(large.clone()),
+                since: Timestamp::from_millis(0),
+            }),
+            ..small.clone()
+        };
+        let mut directory = directory();
+        for (action, values) in [
+            (&small, 6),
+            (&large, 24),
+            (&holding, 30),
+            (&large, 24),
+            (&small, 6),
+        ] {
+            let noun = tool(action.clone());
+            directory.apply(&Write::Put(noun.clone()));
+            assert_eq!(directory.bytes(), noun.to_json().len() + values * VALUE_BYTES);
+        }
+        directory.apply(&Write::Delete(tool(holding)));
+        assert_eq!(directory.bytes(), 0);
+    }
+
+    #[test]
+    fn keys_and_attributes_count_for_each_of_their_values() {
+        let attributes = |value| serde_json::from_value::<Attributes>(value).unwrap();
+        let two = attributes(json!({"tier": "gold", "level": 3}));
+        let keys = json!({"keys": [{"kty": "OKP"}], "unread": [0, 0]});
+        let with_both = Agent {
+            attributes: two.clone(),
+            signing_keys: Some(Arc::new(keys)),
+            ..agent(1, "planner")
+        };
+        let team = Team {
+            name: Name::new("platform").unwrap(),
+            attributes: two.clone(),
+            quotas: Vec::new(),
+        };
+        let user = User {
+            name: Name::new("ada").unwrap(),
+            teams: BTreeSet::new(),
+            attributes: two,
+            roles: BTreeSet::new(),
+        };
+        for (noun, values) in [
+            (Noun::Agent(Arc::new(agent(1, "planner"))), 0),
+            // Two attributes; an object of five, with keys of eleven and a list of seven beside them.
+            (Noun::Agent(Arc::new(with_both)), 2 + 5 + 11 + 7),
+            (Noun::Team(Arc::new(team)), 2),
+            (Noun::User(Arc::new(user)), 2),
+        ] {
+            let mut directory = directory();
+            directory.apply(&Write::Put(noun.clone()));
+            assert_eq!(directory.bytes(), noun.to_json().len() + values * VALUE_BYTES);
+            directory.apply(&Write::Delete(noun));
+            assert_eq!(directory.bytes(), 0);
+        }
     }
 
     fn agent(number: u8, name: &str) -> Agent {

@@ -39,20 +39,28 @@ pub(super) struct Directories<'a> {
 impl Directories<'_> {
     /// Refuses a change after which a directory holds more than this and more than before it. Whoever stops somebody
     /// need not make room first, operators have set the bound themselves, and their own directory is theirs to fill.
+    /// With what an import does no more than hold it is twice that: of each action one definition waits, but of actions
+    /// there may be hundreds of thousands.
     pub(super) fn check_kept(self, by: By<'_>, kind: EntryKind, bytes_max: usize) -> Result<(), Refusal> {
         let Self { before, after } = self;
         let bytes = after.bytes();
         if bytes <= bytes_max || bytes <= before.bytes() || after.tenant.id == TenantId::SYSTEM {
             return Ok(());
         }
-        if passes(by) || stops(kind) || self.only_holds(kind) {
+        if passes(by) || stops(kind) {
             return Ok(());
         }
-        Err(too_full(bytes, bytes_max))
+        if !self.only_holds(kind) {
+            return Err(too_full(bytes, bytes_max));
+        }
+        let with_held_max = bytes_max.saturating_mul(2);
+        if bytes <= with_held_max {
+            return Ok(());
+        }
+        Err(too_full_to_hold(bytes, with_held_max))
     }
 
-    /// Whether an import has brought nothing but other definitions of actions that are there, which are held. Of each
-    /// action one waits, which is bounded.
+    /// Whether an import has brought nothing but other definitions of actions that are there, which are held.
     fn only_holds(self, kind: EntryKind) -> bool {
         let tools_and_actions = |directory: &Directory| {
             let actions = directory.tools.values().map(|tool| tool.actions.len());
@@ -65,7 +73,15 @@ impl Directories<'_> {
 /// The refusal of a change after which a directory would hold so many bytes.
 fn too_full(bytes: usize, bytes_max: usize) -> Refusal {
     let detail = format!(
-        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
+        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, counted with 72 for each value in a schema, a key set or attributes, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
+    );
+    Refusal::new(Code::Conflict, detail)
+}
+
+/// The refusal of an import after which a directory would hold so many bytes with what is held.
+fn too_full_to_hold(bytes: usize, bytes_max: usize) -> Refusal {
+    let detail = format!(
+        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes with changed definitions that are held, counted with 72 for each value in a schema, a key set or attributes, after this import these would have {bytes}, so nothing is held; freeze the tool, and delete what is not needed any more, or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
     );
     Refusal::new(Code::Conflict, detail)
 }
@@ -97,8 +113,8 @@ fn too_much() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Name, Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Team, Timestamp};
-    use serde_json::json;
+    use model::{Name, Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Team, Timestamp, Tool};
+    use serde_json::{Value, json};
     use std::sync::Arc;
 
     /// A policy of this length, and a little more.
@@ -160,6 +176,43 @@ mod tests {
             after: &with_team(system.clone()),
         };
         grown.check_kept(By::Start, EntryKind::KeyCreated, 1).unwrap();
+    }
+
+    /// With a tool of one action, of which this definition is held.
+    fn with_tool(mut directory: Directory, held: Option<&str>) -> Directory {
+        let action = |description: &str, held: Option<Value>| {
+            json!({"name": "say", "mutates_state": false, "risk": "low",
+                "description": description, "held": held})
+        };
+        let held = held.map(|description| {
+            json!({"digest": canon::Digest::of(description.as_bytes()), "action": action(description, None),
+                "since": "1970-01-01T00:00:00.000Z"})
+        });
+        let tool = json!({"name": "chat", "actions": {"say": action("says", held)}, "status": "active",
+            "created_at": "1970-01-01T00:00:00.000Z"});
+        let tool: Tool = serde_json::from_value(tool).unwrap();
+        directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
+        directory
+    }
+
+    #[test]
+    fn what_an_import_only_holds_has_as_much_room_again_and_no_more() {
+        let empty = directory(TenantId::from_bytes([1; 16]));
+        let before = with_tool(empty.clone(), None);
+        let long = "x".repeat(1_000);
+        let [fewer, after] = ["x", long.as_str()].map(|held| with_tool(empty.clone(), Some(held)));
+        let check = |before: &Directory, after: &Directory, kind, bytes_max| {
+            Directories { before, after }.check_kept(By::Start, kind, bytes_max)
+        };
+        let room = after.bytes().div_ceil(2);
+        assert!(before.bytes() < room);
+        check(&before, &after, EntryKind::ToolImported, room).unwrap();
+        for (kind, bytes_max) in [(EntryKind::ToolPut, room), (EntryKind::ToolImported, room - 1)] {
+            let refusal = check(&before, &after, kind, bytes_max).unwrap_err();
+            assert_eq!(refusal.code(), Code::Conflict);
+        }
+        // What is shorter than what is held is held in its place, however full it is.
+        check(&after, &fewer, EntryKind::ToolImported, 1).unwrap();
     }
 
     #[test]

@@ -169,8 +169,8 @@ fn imported(before: &Tool, listing: &Listing, now: Timestamp) -> Result<Imported
             .insert(name, action.unwrap_or_else(|| incoming.clone()));
     }
     check_count(tool.actions.len())?;
-    // What is there already is held when it changes, whatever it comes to: an action has one definition that waits,
-    // which is bounded.
+    // What is there already is held when it changes, whatever it comes to: an action has one definition that waits, of
+    // which each is bounded, and all of them by what a directory holds.
     if !view.added.is_empty() {
         check_bytes(Some(before), &tool)?;
     }

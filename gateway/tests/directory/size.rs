@@ -76,6 +76,41 @@ fn large_tool() -> Value {
     ]})
 }
 
+/// A schema with so many values in a list, which counts for twelve more.
+fn schema(values: usize) -> Value {
+    json!({"type": "object", "title": "", "default": vec![0; values]})
+}
+
+#[tokio::test]
+async fn a_schema_takes_the_room_that_it_has_in_memory() {
+    let acme = small().await;
+    let put = async |values| {
+        let action =
+            json!({"name": "read", "mutates_state": false, "risk": "low", "input_schema": schema(values)});
+        acme.admin("PUT", "/v1/tools/mail", json!({"actions": [action]}))
+            .await
+    };
+    // No more than some hundred letters.
+    assert_no_room(&put(60).await);
+    put(10).await.expect(201);
+    assert_no_room(&put(60).await);
+
+    // One that is held, too, for which there is as much room again.
+    let import = async |values: usize| {
+        let read = json!({"name": "read", "inputSchema": schema(values)});
+        acme.admin("POST", "/v1/tools/mail/import", json!({"tools": [read]}))
+            .await
+    };
+    assert_eq!(import(50).await.expect(200)["held"], json!(["read"]));
+    let refused = import(120).await.expect(409);
+    let detail = refused["detail"].as_str().unwrap();
+    assert!(
+        detail.contains("8192 bytes with changed definitions that are held"),
+        "{detail}"
+    );
+    assert_eq!(import(5).await.expect(200)["held"], json!(["read"]));
+}
+
 #[tokio::test]
 async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
     let acme = small().await;

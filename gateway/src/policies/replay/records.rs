@@ -5,6 +5,7 @@
 
 use canon::Digest;
 use engine::facts::Record;
+use model::directory::VALUE_BYTES;
 use std::collections::{BTreeSet, HashMap};
 
 /// How many are read at once, at most: some megabytes where all of them are as large as can be.
@@ -13,8 +14,6 @@ pub(super) const AT_ONCE: usize = 64;
 const RECORDS_MAX: usize = 20_000;
 /// With how many bytes. They are those of ten thousand ordinary agents without attributes.
 const BYTES_MAX: usize = 4 << 20;
-/// What an attribute, or a team of a user, counts for beside its text.
-const VALUE_BYTES: usize = 72;
 
 /// The records that were read lately.
 #[derive(Default)]
