@@ -38,6 +38,9 @@ const VARIANTS_MIN: usize = 64;
 /// How many bytes its texts and actions have together, beyond that. What they are compiled to stays as long as the
 /// replay, and is many times as long.
 const VARIANTS_BYTES_MAX: usize = 16 << 20;
+/// How many bytes the records of these actions that have a schema have together: as many as those of one tool. Each is
+/// read into a tree that takes many times its length.
+const VARIANTS_SCHEMA_BYTES_MAX: usize = 4 << 20;
 /// What an action counts for, which each of them has compiled anew.
 const ACTION_BYTES: usize = 512;
 
@@ -64,8 +67,7 @@ struct Shared {
     variants_max: usize,
     /// What is still to be read. Held while a page is read, so that pages come in order.
     rest: Mutex<Rest>,
-    /// The candidate compiled for actions as they were, by the digests of their records; `None` if it does not fit one.
-    variants: Mutex<HashMap<Digest, Variant>>,
+    variants: Mutex<Variants>,
     course: Arc<Course>,
     /// Given back, with all that a replay has in memory, when the last thread has ended.
     _permit: Permit,
@@ -81,7 +83,33 @@ struct Course {
     is_given_up: AtomicBool,
 }
 
+/// The candidate compiled for actions as they were.
+#[derive(Default)]
+struct Variants {
+    /// By the digests of their records.
+    of: HashMap<Digest, Variant>,
+    /// How long their schemas are together.
+    schema_bytes: usize,
+}
+
+/// The candidate compiled for an action as it was; `None` if it does not fit it.
 type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
+
+impl Variants {
+    /// The one for the action whose record has this digest and a schema of so many bytes, if it is there, or if there
+    /// is room for another one: there are `most` at most.
+    fn find(&mut self, digest: Digest, schema_bytes: usize, most: usize) -> Option<Variant> {
+        if let Some(variant) = self.of.get(&digest) {
+            return Some(Arc::clone(variant));
+        }
+        let all_bytes = self.schema_bytes + schema_bytes;
+        if self.of.len() >= most || all_bytes > VARIANTS_SCHEMA_BYTES_MAX {
+            return None;
+        }
+        self.schema_bytes = all_bytes;
+        Some(Arc::clone(self.of.entry(digest).or_default()))
+    }
+}
 
 struct Rest {
     entries: Entries,
@@ -273,13 +301,8 @@ impl Shared {
         if self.candidate.facts.action(tool.name.as_str(), action.as_str()) == Some(*digest) {
             return Ok(Arc::clone(&self.candidate.policies));
         }
-        let variant = {
-            let mut variants = lock(&self.variants);
-            if variants.len() >= self.variants_max && !variants.contains_key(digest) {
-                return Err(WhyNot::TooManyChangedActions);
-            }
-            Arc::clone(variants.entry(*digest).or_default())
-        };
+        let variant = lock(&self.variants).find(*digest, was.schema_bytes(), self.variants_max);
+        let variant = variant.ok_or(WhyNot::TooManyChangedActions)?;
         let compile = || {
             let candidate = &self.candidate.directory;
             let directory = with_action_as_it_was(candidate, &was.with_schema()?);
@@ -406,6 +429,22 @@ mod tests {
             (4 << 20, 0, 64),
         ] {
             assert_eq!(variants_of(text_bytes, actions), most);
+        }
+    }
+
+    #[test]
+    fn actions_with_large_schemas_are_fewer_and_those_that_are_there_stay() {
+        let digests: Vec<_> = (0..100_u8).map(|number| Digest::of(&[number])).collect();
+        for (schema_bytes, most, found) in [(0, 70, 70), (64 << 10, 70, 64), (64 << 10, 60, 60)] {
+            let mut variants = Variants::default();
+            for _ in 0..2 {
+                let are_found = digests
+                    .iter()
+                    .map(|digest| variants.find(*digest, schema_bytes, most).is_some());
+                let are_found: Vec<_> = are_found.collect();
+                assert_eq!(are_found.iter().filter(|is_found| **is_found).count(), found);
+                assert!(are_found[..found].iter().all(|is_found| *is_found));
+            }
         }
     }
 }
