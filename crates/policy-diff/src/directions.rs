@@ -8,20 +8,20 @@ use crate::plainer::plainer;
 use crate::prover::{Open, Session, open};
 use crate::question::{Kind, Pair};
 use crate::report::{Actions, Answer, Answered, Direction, Example, Unproven};
-use crate::shape::{straight, weight};
+use crate::shape::{entities, puts_actions_into_records, straight, weight};
 use crate::stage::Stage;
 use ::model::Verdict;
-use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
+use cedar_policy_core::ast::Expr;
 use cedar_policy_symcc::{CompiledPolicySet, implies_asserts};
 use policy::{ActionSide, Effect, Part, Principals};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
 /// How large the formulas of the policies about one action may be together, in terms, each by itself and all as plain
 /// sets: making them takes some microseconds for each, and cannot be broken off.
 const WEIGHT_MAX: u64 = 200_000;
 
-/// How many entities these policies may name: a formula says for every two of them what follows from their being in
-/// each other.
+/// How many entities these policies may name, or take out of records and choices: a formula says for every two of them
+/// what follows from their being in each other.
 const ENTITIES_MAX: usize = 150;
 
 /// Which way an ask fares.
@@ -144,7 +144,10 @@ fn check_size(sets: [&[Part<'_>]; 2], policies_max: usize) -> Result<(), Open> {
     let weights = parts().map(|part| weight(&straight(&part.condition)));
     // Of what is allowed hardly more is written than of what is not denied, nor is it of what is left where patterns fail.
     let plain = || sets.map(|parts| Level::NotDenied.weight(parts));
-    let entities: BTreeSet<_> = parts().flat_map(|part| named(&part.condition)).collect();
+    let entity_count = || {
+        let all: HashSet<_> = parts().flat_map(|part| entities(&part.condition)).collect();
+        all.len()
+    };
     let message = if sets.iter().any(|parts| parts.len() > policies_max) {
         format!("more than {policies_max} policies are about it")
     } else if weights.fold(0, u64::saturating_add) > WEIGHT_MAX {
@@ -153,21 +156,18 @@ fn check_size(sets: [&[Part<'_>]; 2], policies_max: usize) -> Result<(), Open> {
         "the policies about it make too large a formula, as forbids and approvals that can fail are written again \
          beside permits, for each permit that can fail by itself; take arithmetic out of some"
             .to_owned()
-    } else if entities.len() > ENTITIES_MAX {
-        format!("the policies about it name more than {ENTITIES_MAX} agents, teams, users and resources")
+    } else if parts().any(|part| puts_actions_into_records(&part.condition)) {
+        "the policies about it put actions into records, which makes too large a formula; compare `action` itself"
+            .to_owned()
+    } else if entity_count() > ENTITIES_MAX {
+        format!(
+            "the policies about it name more than {ENTITIES_MAX} agents, teams, users and resources, with what they \
+             take out of records and choices"
+        )
     } else {
         return Ok(());
     };
     Err(Open::Beyond(message))
-}
-
-/// The entities that a condition names.
-fn named(condition: &Expr) -> impl Iterator<Item = &EntityUID> {
-    let parts = condition.subexpressions();
-    parts.filter_map(|part| match part.expr_kind() {
-        ExprKind::Lit(Literal::EntityUID(uid)) => Some(&**uid),
-        _ => None,
-    })
 }
 
 impl Stage {

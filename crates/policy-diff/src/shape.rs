@@ -4,7 +4,8 @@
 //! whether it is there, once to use it. What stands on the left of `&&` is written twice in this way, and doubles with each
 //! `&&` to the right of it, but what stands on the right is written once.
 
-use cedar_policy_core::ast::{BinaryOp, Expr, ExprKind, UnaryOp};
+use crate::fallible::may_be_action;
+use cedar_policy_core::ast::{BinaryOp, Expr, ExprKind, Literal, UnaryOp};
 
 /// All of these, in this order, in the shape of which the smallest formula comes.
 pub(crate) fn all(conditions: impl IntoIterator<Item = Expr, IntoIter: DoubleEndedIterator>) -> Expr {
@@ -63,6 +64,32 @@ fn links(chain: &Expr, sides: Sides) -> Vec<&Expr> {
         }
     }
     links
+}
+
+/// The parts of a condition for every two of which a formula says what follows from their being in each other, but for
+/// `context.user` and variables, which are few: the entities that it names, and the members of records that it writes
+/// or chooses, of which each may be an entity.
+pub(crate) fn entities(condition: &Expr) -> impl Iterator<Item = &Expr> {
+    condition.subexpressions().filter(|part| match part.expr_kind() {
+        ExprKind::Lit(Literal::EntityUID(_)) => true,
+        ExprKind::GetAttr { expr, .. } => expr.subexpressions().any(is_made),
+        _ => false,
+    })
+}
+
+/// Whether it is a record that is written out, or one of two things.
+fn is_made(part: &Expr) -> bool {
+    matches!(part.expr_kind(), ExprKind::Record(_) | ExprKind::If { .. })
+}
+
+/// Whether it writes a record with an action in it. What a member of that is may depend on the ask, and then a formula
+/// goes through all actions, again for every other member.
+pub(crate) fn puts_actions_into_records(condition: &Expr) -> bool {
+    let mut parts = condition.subexpressions();
+    parts.any(|part| match part.expr_kind() {
+        ExprKind::Record(members) => members.values().any(may_be_action),
+        _ => false,
+    })
 }
 
 /// About how large a formula comes of this, in terms.
@@ -190,6 +217,57 @@ mod tests {
             };
             let straight = straight(&members(text));
             assert!(straight.eq_shape(&members(straightened)), "{text}: {straight}");
+        }
+    }
+
+    #[test]
+    fn what_is_taken_out_of_records_and_choices_may_be_an_entity() {
+        for (text, count) in [
+            (
+                "context.user in Team::\"a\" || principal.name == context.agent.name",
+                1,
+            ),
+            ("{a: principal}.a == principal", 1),
+            (
+                "principal in {a: if context.sensitive then Team::\"a\" else Team::\"b\"}.a",
+                3,
+            ),
+            (
+                "(if context.sensitive then context else context).user == User::\"a\"",
+                2,
+            ),
+            (
+                "(if context.sensitive then {a: principal} else {a: principal}).a == principal",
+                1,
+            ),
+            // Both are counted, though one is a record.
+            ("{a: {b: principal}}.a.b == principal", 2),
+            ("{a: 1} == {a: 2} && (if context.sensitive then 1 else 2) == 1", 0),
+        ] {
+            assert_eq!(entities(&condition(text)).count(), count, "{text}");
+        }
+    }
+
+    #[test]
+    fn an_action_is_found_in_a_record_however_deep_it_is() {
+        for (text, is_there) in [
+            ("{a: action}.a == action", true),
+            ("{a: {b: [Action::\"c\"]}} == context.d", true),
+            (
+                "{a: if context.b then action else Action::\"c\"}.a == action",
+                true,
+            ),
+            ("{a: if action == Action::\"c\" then 1 else 2}.a == 1", false),
+            (
+                "action in [Action::\"a\"] && {a: principal}.a == principal",
+                false,
+            ),
+            (
+                "(if action == Action::\"a\" then principal else context.b) == principal",
+                false,
+            ),
+        ] {
+            assert_eq!(puts_actions_into_records(&condition(text)), is_there, "{text}");
         }
     }
 

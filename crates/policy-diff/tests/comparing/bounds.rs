@@ -278,6 +278,28 @@ async fn what_would_make_too_large_a_formula_is_unknown() {
     }
 }
 
+/// What a formula says of every two entities it says of what is taken out of records, too; and of an action in one it goes
+/// through all actions.
+#[tokio::test]
+async fn what_is_taken_out_of_records_counts_like_what_is_named() {
+    let desk = Desk::bare();
+    let chosen = |number: usize, one: &str, other: &str| {
+        format!("{{a: if context.trust.rank == {number} then {one} else {other}}}.a == {other}")
+    };
+    let merge = "Action::\"github/merge\"";
+    let actions = many(20, |number| chosen(number, "action", merge));
+    let teams = many(151, |number| chosen(number, "Team::\"ops\"", "Team::\"leads\""));
+    for (after, told) in [(actions, "put actions into records"), (teams, "name more than")] {
+        let report = desk.compare("", &after).await;
+        assert_eq!(
+            [report.allows_more.answer, report.allows_less.answer],
+            [Answer::Unknown; 2]
+        );
+        let why = &report.allows_more.unknown[0].why;
+        assert!(why.contains(told), "{why}");
+    }
+}
+
 /// A forbid that can fail has to come out for whatever permits, so it stands in every permit that can fail by itself.
 #[tokio::test]
 async fn forbids_that_can_fail_count_with_each_permit_that_can() {

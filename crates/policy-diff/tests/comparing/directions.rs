@@ -502,6 +502,10 @@ async fn what_cannot_be_translated_is_unknown_and_never_no() {
             "Action::\"github/merge\" in Action::\"mutate\" || context.sensitive",
             "groups of an action that it names",
         ),
+        (
+            "(if context has user then action else action) in Action::\"mutate\"",
+            "names or chooses",
+        ),
     ] {
         let report = desk.compare("", &refund(condition)).await;
         assert_eq!(answers(&report), [Answer::Unknown, Answer::Unknown]);
