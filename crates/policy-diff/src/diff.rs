@@ -63,7 +63,7 @@ pub enum Broken {
 /// How two sets differ. Without a solver it says what can be said without one.
 ///
 /// The work is done on a thread of its own, and needs a runtime with I/O and time. Dropping it stops the solver, and the
-/// thread as soon as it waits for one.
+/// thread as soon as it waits for one, or has made the formula that it makes.
 pub async fn diff(comparison: Comparison, turn: Turn) -> Result<Report, Broken> {
     let (answer, answered) = oneshot::channel();
     let (_waiting, left) = oneshot::channel::<()>();
@@ -71,8 +71,10 @@ pub async fn diff(comparison: Comparison, turn: Turn) -> Result<Report, Broken> 
     let work = move || {
         let report = runtime.block_on(async {
             tokio::select! {
-                report = comparison.report(&turn) => Some(report),
+                // Each time before it goes on.
+                biased;
                 _ = left => None,
+                report = comparison.report(&turn) => Some(report),
             }
         });
         // The next one may begin when it has been told.
@@ -134,9 +136,7 @@ async fn report(sets: Sets<'_>, turn: &Turn) -> Report {
             let ready = match &solver {
                 Err(absent) => Err(Open::Beyond(absent.to_string())),
                 Ok(_) if *who == Principals::Users && has_canaries(&sets) => Err(of_users()),
-                Ok(_) => session
-                    .check()
-                    .and_then(|()| Prepared::new(&sets, pair, (kind, *who), turn.bounds().policies_max)),
+                Ok(_) => Prepared::new(&sets, pair, (kind, *who), &session).await,
             };
             match (ready, who) {
                 (Ok(ready), Principals::Agents) => {

@@ -55,16 +55,17 @@ enum World {
 }
 
 impl<'s> Prepared<'s> {
-    /// The sets as formulas.
-    pub(crate) fn new(
+    /// The sets as formulas, if there is time for them.
+    pub(crate) async fn new(
         sets: &Sets<'_>,
         pair: &Pair<'s>,
         (kind, principals): (&Kind<'_>, Principals),
-        policies_max: usize,
+        session: &Session<'_>,
     ) -> Result<Self, Open> {
+        session.pause().await?;
         let (before, after) = (pair.before.parts(&kind.before), pair.after.parts(&kind.after));
         let all = [&before[..], &after[..]].concat();
-        check_size([&before, &after], policies_max)?;
+        check_size([&before, &after], session.bounds().policies_max)?;
         for parts in [&before, &after] {
             level::check(parts).map_err(|why| Open::Beyond(why.to_string()))?;
         }
@@ -81,10 +82,10 @@ impl<'s> Prepared<'s> {
         let mut compiled = Vec::new();
         for (world, sets) in worlds(kind, [before, after]) {
             for level in levels {
-                let [before, after] = sets
-                    .each_ref()
-                    .map(|parts| stage.compile(&level.plain(parts, &known)));
-                compiled.push((world, [before?, after?]));
+                let [before, after] = sets.each_ref().map(|parts| level.plain(parts, &known));
+                let before = stage.compile(&before, session).await?;
+                let after = stage.compile(&after, session).await?;
+                compiled.push((world, [before, after]));
             }
         }
         Ok(Self {
@@ -171,7 +172,13 @@ fn check_size(sets: [&[Part<'_>]; 2], policies_max: usize) -> Result<(), Open> {
 }
 
 impl Stage {
-    pub(crate) fn compile(&self, set: &cedar_policy::PolicySet) -> Result<CompiledPolicySet, Open> {
+    /// This set as a formula, if there is time left: making it cannot be broken off.
+    pub(crate) async fn compile(
+        &self,
+        set: &cedar_policy::PolicySet,
+        session: &Session<'_>,
+    ) -> Result<CompiledPolicySet, Open> {
+        session.pause().await?;
         CompiledPolicySet::compile(set, &self.environment, &self.schema).map_err(open)
     }
 }
@@ -263,7 +270,7 @@ impl Search {
                 continue;
             }
             let [better, worse] = self.way.order(levels);
-            let model = session.find(&implies_asserts(better, worse)).await;
+            let model = session.find(|| implies_asserts(better, worse)).await;
             let example = match model {
                 Ok(None) => continue,
                 Ok(Some(model)) => model::ask(&model, &kind.ground.side(), sets.now)
@@ -310,7 +317,7 @@ impl Search {
                 continue;
             }
             let [better, worse] = self.way.order(levels);
-            let why = match session.find(&implies_asserts(better, worse)).await {
+            let why = match session.find(|| implies_asserts(better, worse)).await {
                 Ok(None) => continue,
                 Ok(Some(_)) => world.of_unconfirmed(of_users()),
                 Err(why) => why,

@@ -65,6 +65,9 @@ pub(crate) async fn find(
         if id.is_base() {
             continue;
         }
+        if !hunt.has_time().await {
+            break;
+        }
         let error = hunt.error(number).await;
         hunt.note(error);
         if is_whole {
@@ -78,6 +81,9 @@ pub(crate) async fn find(
     }
     if is_whole {
         for number in hunt.perhaps_shadowed() {
+            if !hunt.has_time().await {
+                break;
+            }
             let shadowed = hunt.shadowed(number, users).await;
             hunt.note(shadowed);
         }
@@ -93,12 +99,19 @@ struct Hunt<'h, 't, 's> {
     found: Findings,
 }
 
-impl<'s> Hunt<'_, '_, 's> {
+impl Hunt<'_, '_, '_> {
     fn note(&mut self, found: Result<Option<Finding>, Open>) {
         match found {
             Ok(finding) => self.found.all.extend(finding),
             Err(_) => self.found.are_complete = false,
         }
+    }
+
+    /// Whether there is time left. If there is none, not everything is looked at.
+    async fn has_time(&mut self) -> bool {
+        let has_time = self.session.pause().await.is_ok();
+        self.found.are_complete &= has_time;
+        has_time
     }
 
     /// The actions of which no ask gets through, as they are registered.
@@ -113,8 +126,8 @@ impl<'s> Hunt<'_, '_, 's> {
             if registered.is_empty() {
                 continue;
             }
-            let asserts = always_denies_asserts(prepared.after_not_denied());
-            match self.session.find(&asserts).await {
+            let asserts = || always_denies_asserts(prepared.after_not_denied());
+            match self.session.find(asserts).await {
                 Ok(None) => denied.extend(registered),
                 Ok(Some(_)) => {}
                 Err(_) => self.found.are_complete = false,
@@ -133,29 +146,24 @@ impl<'s> Hunt<'_, '_, 's> {
         action.is_some_and(|action| action.mutates_state == side.mutates)
     }
 
-    /// The kinds that this policy of the candidate is about, and what it is there.
-    fn about(&self, number: usize) -> impl Iterator<Item = (&Kind<'_>, &Prepared<'s>, Part<'s>)> {
-        about(self.pair, self.kinds, number)
-    }
-
     /// An ask that this policy fails for.
     async fn error(&mut self, number: usize) -> Result<Option<Finding>, Open> {
-        let fallible = self
-            .about(number)
-            .filter(|(_, _, part)| can_fail(&part.condition));
-        let queries =
-            fallible.map(|(kind, prepared, part)| Ok((kind.ground.side(), prepared.failing(&part)?, part)));
-        let queries = queries.collect::<Result<Vec<_>, Open>>()?;
-        let id = self.pair.after.id(number);
-        for (side, [every, not_failing], part) in queries {
-            let Some(model) = self.session.find(&implies_asserts(&every, &not_failing)).await? else {
+        let (pair, kinds) = (self.pair, self.kinds);
+        let id = pair.after.id(number);
+        for (kind, prepared, part) in about(pair, kinds, number) {
+            if !can_fail(&part.condition) {
+                continue;
+            }
+            let [every, not_failing] = prepared.failing(&part, self.session).await?;
+            let asserts = || implies_asserts(&every, &not_failing);
+            let Some(model) = self.session.find(asserts).await? else {
                 continue;
             };
             let fails = |ask: &Ask| {
                 let ruling = ask.put(self.sets.after, self.sets.registry);
                 ruling.is_some_and(|ruling| ruling.errors.iter().any(|error| error.policy == *id))
             };
-            let ask = model::ask(&model, &side, self.sets.now).filter(fails);
+            let ask = model::ask(&model, &kind.ground.side(), self.sets.now).filter(fails);
             let ask = ask.ok_or_else(|| Open::Beyond("no ask is like the model".to_owned()))?;
             let ask = plainer(ask, self.sets.now, fails);
             check_can_be_sent(&ask)?;
@@ -169,11 +177,11 @@ impl<'s> Hunt<'_, '_, 's> {
 
     /// Whether no ask satisfies this policy, although there are actions that it is about.
     async fn never_matches(&mut self, number: usize, users: &Crowd<'_, '_>) -> Result<bool, Open> {
-        let queries = satisfying(self.about(number))?;
-        if queries.is_empty() || self.any_satisfies(&queries).await? {
+        let (pair, kinds) = (self.pair, self.kinds);
+        if self.is_satisfied(pair, kinds, number).await? != Some(false) {
             return Ok(false);
         }
-        let id = self.pair.after.id(number);
+        let id = pair.after.id(number);
         let added = &users.pair.added;
         let Some(number) = added.iter().find(|number| users.pair.after.id(**number) == id) else {
             return Ok(true);
@@ -181,17 +189,27 @@ impl<'s> Hunt<'_, '_, 's> {
         if !users.is_whole {
             return Err(Open::NoTimeLeft);
         }
-        let queries = satisfying(about(users.pair, &users.kinds, *number))?;
-        Ok(!self.any_satisfies(&queries).await?)
+        let theirs = self.is_satisfied(users.pair, &users.kinds, *number).await?;
+        Ok(theirs != Some(true))
     }
 
-    async fn any_satisfies(&mut self, queries: &[CompiledPolicySet]) -> Result<bool, Open> {
-        for query in queries {
-            if self.session.find(&always_denies_asserts(query)).await?.is_some() {
-                return Ok(true);
+    /// Whether an ask of one of these kinds satisfies this policy; `None` if it is about none of them.
+    async fn is_satisfied<'p>(
+        &mut self,
+        pair: &Pair<'p>,
+        kinds: &Kinds<'_, 'p>,
+        number: usize,
+    ) -> Result<Option<bool>, Open> {
+        let mut is_satisfied = None;
+        for (_, prepared, part) in about(pair, kinds, number) {
+            let single = prepared.satisfying(&part, self.session).await?;
+            let satisfying = self.session.find(|| always_denies_asserts(&single)).await?;
+            if satisfying.is_some() {
+                return Ok(Some(true));
             }
+            is_satisfied = Some(false);
         }
-        Ok(false)
+        Ok(is_satisfied)
     }
 
     /// The tenant's permits that forbids may override altogether because of the change: each that the candidate adds,
@@ -287,8 +305,8 @@ impl<'s> Hunt<'_, '_, 's> {
     ) -> Result<Option<BTreeSet<String>>, Open> {
         let mut by = BTreeSet::new();
         for (_, prepared, permit) in about(pair, kinds, number) {
-            let single = prepared.satisfying(&permit)?;
-            let satisfying = self.session.find(&always_denies_asserts(&single)).await?;
+            let single = prepared.satisfying(&permit, self.session).await?;
+            let satisfying = self.session.find(|| always_denies_asserts(&single)).await?;
             if satisfying.is_none() {
                 continue;
             }
@@ -313,8 +331,9 @@ impl<'s> Hunt<'_, '_, 's> {
     ) -> Result<bool, Open> {
         let parts = [std::slice::from_ref(permit), forbids].concat();
         let set = Level::NotDenied.plain(&parts, &prepared.known);
-        let set = prepared.stage.compile(&set)?;
-        Ok(self.session.find(&always_denies_asserts(&set)).await?.is_none())
+        let set = prepared.stage.compile(&set, self.session).await?;
+        let let_through = self.session.find(|| always_denies_asserts(&set)).await?;
+        Ok(let_through.is_none())
     }
 
     /// Of these forbids, which together deny whatever this permit permits, some that do, and of which none can be left out.
@@ -351,26 +370,59 @@ fn about<'k, 's>(
     })
 }
 
-/// The asks that satisfy a policy, for each of these kinds.
-fn satisfying<'k, 's: 'k>(
-    about: impl Iterator<Item = (&'k Kind<'k>, &'k Prepared<'s>, Part<'s>)>,
-) -> Result<Vec<CompiledPolicySet>, Open> {
-    about
-        .map(|(_, prepared, part)| prepared.satisfying(&part))
-        .collect()
-}
-
 impl Prepared<'_> {
     /// The asks that satisfy this policy, as a formula.
-    fn satisfying(&self, part: &Part<'_>) -> Result<CompiledPolicySet, Open> {
-        self.stage
-            .compile(&level::satisfying(&part.condition, &self.known))
+    async fn satisfying(&self, part: &Part<'_>, session: &Session<'_>) -> Result<CompiledPolicySet, Open> {
+        let satisfying = level::satisfying(&part.condition, &self.known);
+        self.stage.compile(&satisfying, session).await
     }
 
     /// All asks, and what this policy does not fail for, as formulas.
-    fn failing(&self, part: &Part<'_>) -> Result<[CompiledPolicySet; 2], Open> {
+    async fn failing(&self, part: &Part<'_>, session: &Session<'_>) -> Result<[CompiledPolicySet; 2], Open> {
         let every = level::satisfying(&Expr::val(true), &self.known);
         let not_failing = level::not_failing(&part.condition);
-        Ok([self.stage.compile(&every)?, self.stage.compile(&not_failing)?])
+        let every = self.stage.compile(&every, session).await?;
+        Ok([every, self.stage.compile(&not_failing, session).await?])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desk::{Desk, NOW, mine, patient};
+    use crate::prover::{Bounds, Prover};
+    use ::model::SourceRule;
+    use policy::Principals;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    #[tokio::test]
+    async fn policies_that_there_is_no_time_to_look_at_are_not_gone_through() {
+        let desk = Desk::bare();
+        let permit = "@id(\"a\") permit (principal, action, resource) when { context.sensitive };";
+        let [before, after] = ["", permit].map(|text| desk.compile(&[mine(text)]));
+        let sets = Sets {
+            before: &before,
+            after: &after,
+            registry: desk.registry(),
+            sources: SourceRule::Parameter,
+            body_bytes_max: 256 << 10,
+            now: NOW,
+        };
+        let pairs = [Principals::Agents, Principals::Users]
+            .map(|who| Pair::new(before.slicer(who), after.slicer(who), sets.body_bytes_max));
+        // Of no kinds there is no question, which would be left open by itself.
+        let [agents, users] = pairs.each_ref().map(|pair| Crowd {
+            pair,
+            kinds: Vec::new(),
+            is_whole: true,
+        });
+        for (all, are_complete) in [(Duration::ZERO, false), (patient().all, true)] {
+            let bounds = Bounds { all, ..patient() };
+            let prover = Prover::new(PathBuf::from("cvc5"), 1, bounds);
+            let turn = prover.turn().unwrap();
+            let found = find(&sets, &agents, &users, &mut turn.session()).await;
+            assert_eq!((found.all.len(), found.are_complete), (0, are_complete));
+        }
     }
 }

@@ -160,9 +160,20 @@ impl Session<'_> {
         }
     }
 
-    /// Something that makes all of these true; `None` if nothing does.
-    pub(crate) async fn find(&mut self, asserts: &WellFormedAsserts<'_>) -> Result<Option<Env>, Open> {
-        self.check()?;
+    /// Whether there is time left for what cannot be broken off. Where nobody waits for the answer any more, this is where
+    /// it is noticed.
+    pub(crate) async fn pause(&self) -> Result<(), Open> {
+        tokio::task::yield_now().await;
+        self.check()
+    }
+
+    /// Something that makes all of these true; `None` if nothing does. They are made only if there is time left.
+    pub(crate) async fn find<'a>(
+        &mut self,
+        asserts: impl FnOnce() -> WellFormedAsserts<'a>,
+    ) -> Result<Option<Env>, Open> {
+        self.pause().await?;
+        let asserts = asserts();
         let mut solver = match self.solver.take() {
             Some(solver) => solver,
             None => self.start()?,
@@ -170,7 +181,7 @@ impl Session<'_> {
         // The solver minds its own time; this is for one that does not.
         let patience = self.bounds().question + Duration::from_secs(1);
         let left = self.until.saturating_duration_since(Instant::now());
-        let Ok(found) = tokio::time::timeout(patience.min(left), solver.check_sat(asserts)).await else {
+        let Ok(found) = tokio::time::timeout(patience.min(left), solver.check_sat(&asserts)).await else {
             return Err(Open::Time);
         };
         let found = found.map_err(open);
@@ -216,5 +227,36 @@ pub(crate) fn open(error: Error) -> Open {
         | Error::SolverError(SolverError::Io(_) | SolverError::SolverMarkedFailed)
         | Error::PolicyNotWellTyped { .. }
         | Error::NoPolicies) => Open::Fault(other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn nothing_is_made_for_a_question_that_there_is_no_time_for() {
+        let bounds = Bounds {
+            all: Duration::ZERO,
+            ..Bounds::default()
+        };
+        let turn = Prover::new(PathBuf::from("cvc5"), 1, bounds).turn().unwrap();
+        let found = turn.session().find(|| unreachable!("there is no time")).await;
+        assert!(matches!(found, Err(Open::NoTimeLeft)));
+    }
+
+    /// What is beside a comparison in a `select!` is looked at then: whether somebody waits for it.
+    #[tokio::test]
+    async fn others_have_their_turn_before_what_cannot_be_broken_off() {
+        let turn = Prover::new(PathBuf::from("cvc5"), 1, Bounds::default())
+            .turn()
+            .unwrap();
+        let session = turn.session();
+        let is_first = tokio::select! {
+            biased;
+            _ = session.pause() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(!is_first);
     }
 }
