@@ -1,9 +1,11 @@
-//! Policies in the layout that Cedar's formatter gives them. Comments and meaning stay.
+//! Policies in the layout that Cedar's formatter gives them. Comments and meaning stay; where the formatter would drop a
+//! comment, nothing is laid out.
 
-use crate::diagnostics::{Diagnostic, Diagnostics};
+use crate::diagnostics::{Diagnostic, Diagnostics, Place};
 use crate::parse;
-use crate::text;
+use crate::text::{self, comments};
 use cedar_policy_formatter::{Config, policies_str_to_pretty};
+use std::collections::BTreeMap;
 
 /// The width of a line in the layout of Cedar's own tools.
 const LINE_WIDTH: usize = 80;
@@ -17,7 +19,7 @@ pub const FORMAT_BYTES_MAX: usize = 64 << 10;
 /// optimisation. It is address space, and becomes memory where it is used.
 pub const FORMAT_STACK_BYTES: usize = 256 << 20;
 
-/// This text of the policy with this name, laid out; or why it cannot be read. Annotations are not looked at. It takes a
+/// This text of the policy with this name, laid out; or why it cannot be. Annotations are not looked at. It takes a
 /// thread with a stack of [`FORMAT_STACK_BYTES`].
 pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
     check_length(text).map_err(|fault| fault.about(name))?;
@@ -27,11 +29,12 @@ pub fn format(name: &str, text: &str) -> Result<String, Diagnostics> {
         line_width: LINE_WIDTH,
         indent_width: INDENT_WIDTH,
     };
-    policies_str_to_pretty(text, &config).map_err(|error| {
-        Diagnostic::error(format!("the text cannot be laid out: {error}"))
-            .about(name)
-            .into()
-    })
+    let laid_out = policies_str_to_pretty(text, &config).map_err(|error| {
+        let message = format!("the text cannot be laid out: {error}");
+        Diagnostic::error(message).about(name)
+    })?;
+    check_comments(text, &laid_out).map_err(|fault| fault.about(name))?;
+    Ok(laid_out)
 }
 
 fn check_length(text: &str) -> Result<(), Diagnostic> {
@@ -43,6 +46,29 @@ fn check_length(text: &str) -> Result<(), Diagnostic> {
         text.len()
     );
     Err(Diagnostic::error(message).with_help("lay it out in parts, some policies at a time"))
+}
+
+/// Whether all comments of a text are there when it is laid out. Cedar's formatter does not look at a comma before a
+/// closing bracket, and in a scope takes it for the bracket, and what is written beside it may be gone.
+fn check_comments(text: &str, laid_out: &str) -> Result<(), Diagnostic> {
+    let mut kept: BTreeMap<&str, usize> = BTreeMap::new();
+    for (_, comment) in comments(laid_out) {
+        *kept.entry(comment).or_default() += 1;
+    }
+    let lost = comments(text).find(|(_, comment)| match kept.get_mut(*comment) {
+        Some(count) if *count > 0 => {
+            *count -= 1;
+            false
+        }
+        _ => true,
+    });
+    let Some((at, comment)) = lost else {
+        return Ok(());
+    };
+    let place = Place::of(text, at, comment.len());
+    Err(Diagnostic::error("a comment would be lost")
+        .with_help("move it; if it is at a comma before a closing bracket, take the comma out")
+        .at(Some(place)))
 }
 
 #[cfg(test)]
@@ -59,6 +85,34 @@ mod tests {
             "// why\n@id(\"a\")\npermit (\n  principal,\n  action in [Action::\"read\"],\n  resource\n)\nwhen\n{\n  context.sensitive // so\n};\n// end\n"
         );
         assert_eq!(format("mine", "").unwrap(), "\n");
+    }
+
+    #[test]
+    fn a_text_is_not_laid_out_where_a_comment_at_a_last_comma_would_be_lost() {
+        let when = |condition: &str| format!("permit (principal, action, resource) when {{ {condition} }};");
+        for text in [
+            when("[1, 2, // so\n].contains(1)"),
+            when("{a: 1, // so\n} == {a: 2}"),
+            when("context.targets.contains(\"// a\", // so\n)"),
+            "permit (principal, action, resource, \n// so\n);".to_owned(),
+        ] {
+            let Diagnostics(found) = format("mine", &text).unwrap_err();
+            assert_eq!(
+                (found.len(), &*found[0].message),
+                (1, "a comment would be lost"),
+                "{text}"
+            );
+            let (start, end) = found[0].place.unwrap().span();
+            assert_eq!(
+                (&text[start..end], found[0].policy.as_deref()),
+                ("// so", Some("mine"))
+            );
+            // Without the last comma it stays, and so does what has no comment there.
+            let comma = text.rfind(", ").unwrap();
+            let without = format!("{}{}", &text[..comma], &text[comma + 1..]);
+            assert!(format("mine", &without).unwrap().contains("// so"), "{text}");
+            assert!(format("mine", &text.replace("// so", "")).is_ok(), "{text}");
+        }
     }
 
     #[test]

@@ -19,6 +19,7 @@
 //! open. So what is counted is also an upper bound of what it makes of a text that is no policy.
 
 use crate::diagnostics::{Diagnostic, Place};
+use std::iter;
 
 /// The longest text of one named policy, in bytes.
 pub const POLICY_BYTES_MAX: usize = 256 << 10;
@@ -393,6 +394,41 @@ fn token_start(text: &str, mut at: usize) -> usize {
     }
 }
 
+/// The comments of a text that Cedar can read, without white space around them, and where each begins.
+pub(crate) fn comments(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut at = 0;
+    iter::from_fn(move || {
+        loop {
+            at += text[at..].find(['"', '/'])?;
+            let rest = &text[at..];
+            if rest.starts_with("//") {
+                let start = at;
+                at += rest.find(LINE_ENDS).unwrap_or(rest.len());
+                return Some((start, text[start..at].trim()));
+            }
+            at += if rest.starts_with('"') {
+                string_length(rest)
+            } else {
+                1
+            };
+        }
+    })
+}
+
+/// The length of the string that this text begins with, in bytes.
+fn string_length(text: &str) -> usize {
+    let mut at = 1;
+    while let Some(next) = text[at..].find(['"', '\\']) {
+        at += next;
+        let rest = &text[at..];
+        if rest.starts_with('"') {
+            return at + 1;
+        }
+        at += escape_length(rest).unwrap_or(1);
+    }
+    text.len()
+}
+
 /// The length of the escape that begins with this `\`, in bytes; nothing if there is no such escape. Cedar has those of
 /// Rust but for a line feed, and `\*` in patterns.
 fn escape_length(text: &str) -> Option<usize> {
@@ -484,6 +520,18 @@ mod tests {
         }
         let choices = vec!["if a then b else c"; DEPTH_MAX / 2].join(", ");
         assert_eq!(excess(&format!("[{choices}].contains(d)")), None);
+    }
+
+    #[test]
+    fn comments_are_found_and_not_those_in_strings() {
+        let text = "// a \"b\rpermit (principal, action, resource) //\u{2003}ä //\n\
+                    when { \"// c \\\" // d\\\\\" == \"\" // e \"\n};//";
+        let found: Vec<_> = comments(text).collect();
+        let told: Vec<_> = found.iter().map(|(_, comment)| *comment).collect();
+        assert_eq!(told, ["// a \"b", "//\u{2003}ä //", "// e \"", "//"]);
+        for (at, comment) in found {
+            assert!(text[at..].starts_with(comment));
+        }
     }
 
     #[test]
