@@ -10,7 +10,7 @@ use place::Place;
 use plan::Plan;
 use serde_json::{Map, Value};
 use spending::Alternatives;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 mod choice;
 mod cost;
@@ -26,6 +26,11 @@ const SUBSCHEMAS_MAX: usize = 10_000;
 /// repeats the latter at each level of the parameters, and validation needs the stack for them.
 const DEPTH_MAX: usize = 256;
 const LAYERS_MAX: usize = 32;
+/// The most bytes of pointers to subschemas that the validator may keep: it writes each of them out. Two thousand
+/// properties with names of thirty bytes take half of it at most.
+const POINTERS_BYTES_MAX: usize = 16 << 20;
+/// How many bytes longer a pointer is that is kept for a keyword of a subschema, with what is kept beside it.
+const KEYWORD_BYTES: usize = 32;
 /// The most errors that may be collected to say what is wrong.
 const ERRORS_MAX: usize = 1 << 15;
 /// The most steps that the check of one ask's parameters may take: some tens of milliseconds, and at the very worst some hundred.
@@ -43,6 +48,8 @@ pub(crate) struct Extent {
     nesting: usize,
     /// Whether it refers to itself, so that the parameters decide how often it is gone through.
     is_recursive: bool,
+    /// How many bytes of pointers the validator keeps.
+    pointers_bytes: usize,
     /// What it takes to check a value.
     plan: Plan,
 }
@@ -75,6 +82,7 @@ impl Extent {
             registry: &registry,
             open: Vec::new(),
             loops: HashSet::new(),
+            anchors: place::anchors(root.schema),
             extent: Self::default(),
         };
         walk.visit(&root, Stand::default())?;
@@ -123,6 +131,8 @@ struct Stand {
     layers: usize,
     /// How many alternatives it is within.
     nesting: usize,
+    /// How many bytes the pointer to here has. Behind a reference it is the one to what is named.
+    pointer: usize,
 }
 
 impl Stand {
@@ -139,6 +149,14 @@ impl Stand {
         Self {
             nesting: self.nesting + usize::from(word == "anyOf" || word == "oneOf"),
             ..self.into_subschema(is_same_value)
+        }
+    }
+
+    /// So many bytes of a pointer further in.
+    fn further(self, bytes: usize) -> Self {
+        Self {
+            pointer: self.pointer + bytes,
+            ..self
         }
     }
 }
@@ -158,6 +176,8 @@ struct Walk<'s> {
     open: Vec<Open<'s>>,
     /// What references lead back to.
     loops: HashSet<*const Value>,
+    /// How many bytes the pointers have to what an anchor may name.
+    anchors: HashMap<*const Value, usize>,
     extent: Extent,
 }
 
@@ -165,14 +185,16 @@ impl<'s> Walk<'s> {
     fn visit(&mut self, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
         self.count(stand)?;
         let Some(members) = place.schema.as_object() else {
-            return Ok(());
+            return self.keep_pointers(place, stand.pointer, 0);
         };
         let place = place.entered(self.registry)?;
+        self.keep_pointers(&place, stand.pointer, members.len())?;
         self.enter(&place, stand, None);
         for (word, value) in members {
-            let (is_same_value, subschemas) = place::subschemas(word, value);
-            for subschema in subschemas {
-                self.visit(&place.at(subschema), stand.under(word, is_same_value))?;
+            let (is_same_value, subschemas) = place::parts(word, value);
+            let inside = stand.under(word, is_same_value);
+            for (bytes, subschema) in subschemas {
+                self.visit(&place.at(subschema), inside.further(bytes))?;
             }
         }
         if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
@@ -201,7 +223,8 @@ impl<'s> Walk<'s> {
     }
 
     /// Goes through what is compiled once more for this keyword, to know which members or items a schema looks at. For
-    /// that, references are followed also to what is open, and only not to what is gone through for the same already.
+    /// that, references are followed also to what is open, and only not to what is gone through for the same already; and
+    /// pointers go on from where these are.
     fn mark(
         &mut self,
         place: &Place<'s>,
@@ -210,13 +233,15 @@ impl<'s> Walk<'s> {
         marking: &'static str,
     ) -> Result<(), Fault> {
         self.count(stand)?;
+        self.keep_pointers(place, stand.pointer, 0)?;
         self.enter(place, stand, Some(marking));
         for (word, value) in members {
-            let (is_same_value, subschemas) = place::subschemas(word, value);
+            let (is_same_value, subschemas) = place::parts(word, value);
             let (checks, marks) = place::marks(word);
             let inside = stand.under(word, is_same_value);
-            for subschema in subschemas {
+            for (bytes, subschema) in subschemas {
                 let inner = place.at(subschema);
+                let inside = inside.further(bytes);
                 if checks {
                     self.visit(&inner, inside)?;
                 }
@@ -267,8 +292,27 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
+    /// Adds what the validator keeps of the pointer to a subschema: one for that itself and two for each keyword in it,
+    /// and as many whole names with the pointer in them where the schema has given itself a name.
+    fn keep_pointers(&mut self, place: &Place<'s>, pointer: usize, keywords: usize) -> Result<(), Fault> {
+        let each = KEYWORD_BYTES + pointer + place.name_bytes(pointer);
+        let all = each.saturating_mul(1 + 2 * keywords);
+        let bytes = &mut self.extent.pointers_bytes;
+        *bytes = bytes.saturating_add(all);
+        if *bytes > POINTERS_BYTES_MAX {
+            return unbounded(&format!(
+                "takes more than {POINTERS_BYTES_MAX} bytes for the pointers to its subschemas, each written out: shorten its `$id`, or the names that have many subschemas inside them"
+            ));
+        }
+        Ok(())
+    }
+
     fn follow(&mut self, reference: &str, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
         let target = place.target(reference, self.registry)?;
+        let pointer = place::pointer_bytes(reference, target.schema, &self.anchors);
+        // What is named is kept beside each reference to it, also where it was compiled before.
+        self.keep_pointers(&target, pointer, 0)?;
+        let stand = Stand { pointer, ..stand };
         let is_target = |open: &&Open<'_>| std::ptr::eq(open.schema, target.schema);
         let entered_at = self.open.iter().rfind(is_target).map(|open| open.level);
         match entered_at {

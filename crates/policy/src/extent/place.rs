@@ -2,7 +2,15 @@
 
 use jsonschema::{Draft, ReferencingError, Registry, Uri};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// The scheme of what is a name of ours only, and that the validator does not write out.
+const UNNAMED_SCHEME: &str = "json-schema";
+/// How many bytes one of a pointer may be in a URI.
+const ENCODED_BYTES: usize = 3;
+/// The keywords by which a schema may be named without the way to it.
+const ANCHORS: [&str; 4] = ["$anchor", "$dynamicAnchor", "$id", "id"];
 
 /// A subschema and what its references are to be read with.
 #[derive(Clone)]
@@ -20,6 +28,14 @@ impl<'s> Place<'s> {
     /// What references here are relative to.
     pub(super) fn base(&self) -> Arc<Uri<String>> {
         Arc::clone(&self.base)
+    }
+
+    /// How many bytes the name has that the validator gives what is at a pointer of so many bytes here, if it gives it one.
+    pub(super) fn name_bytes(&self, pointer: usize) -> usize {
+        if self.base.scheme().as_str() == UNNAMED_SCHEME {
+            return 0;
+        }
+        self.base.as_str().len() + 1 + pointer.saturating_mul(ENCODED_BYTES)
     }
 
     /// The version of JSON Schema that is written here.
@@ -77,16 +93,31 @@ pub(super) fn marks(word: &str) -> (bool, bool) {
 
 /// The subschemas under this keyword, and whether they are about the same value.
 pub(super) fn subschemas<'s>(word: &str, value: &'s Value) -> (bool, Vec<&'s Value>) {
-    let listed = || value.as_array().into_iter().flatten().collect();
-    let named = || -> Vec<&'s Value> {
-        let named = value.as_object().into_iter().flat_map(|named| named.values());
+    let (is_same_value, parts) = parts(word, value);
+    let subschemas = parts.into_iter().map(|(_, subschema)| subschema);
+    (is_same_value, subschemas.collect())
+}
+
+/// The subschemas under this keyword, each with how many bytes longer the pointer to it is, and whether they are about
+/// the same value.
+pub(super) fn parts<'s>(word: &str, value: &'s Value) -> (bool, Vec<(usize, &'s Value)>) {
+    let here = segment_bytes(word);
+    let listed = || -> Vec<(usize, &'s Value)> {
+        let listed = value.as_array().into_iter().flatten().enumerate();
+        let listed = listed.map(|(place, subschema)| (here + 1 + place.to_string().len(), subschema));
+        listed.collect()
+    };
+    let named = || -> Vec<(usize, &'s Value)> {
+        let named = value.as_object().into_iter().flatten();
         // Under `dependencies`, a list is one of names.
-        named.filter(|subschema| !subschema.is_array()).collect()
+        let named = named.filter(|(_, subschema)| !subschema.is_array());
+        let named = named.map(|(name, subschema)| (here + segment_bytes(name), subschema));
+        named.collect()
     };
     match word {
         "allOf" | "anyOf" | "oneOf" => (true, listed()),
         "dependencies" | "dependentSchemas" => (true, named()),
-        "not" | "if" | "then" | "else" => (true, vec![value]),
+        "not" | "if" | "then" | "else" => (true, vec![(here, value)]),
         "properties" | "patternProperties" => (false, named()),
         "items" | "prefixItems" if value.is_array() => (false, listed()),
         "items"
@@ -95,7 +126,55 @@ pub(super) fn subschemas<'s>(word: &str, value: &'s Value) -> (bool, Vec<&'s Val
         | "contains"
         | "propertyNames"
         | "unevaluatedItems"
-        | "unevaluatedProperties" => (false, vec![value]),
+        | "unevaluatedProperties" => (false, vec![(here, value)]),
         _ => (true, Vec::new()),
+    }
+}
+
+/// How many bytes longer a pointer is with this name in it.
+fn segment_bytes(name: &str) -> usize {
+    1 + name.len() + name.matches(['~', '/']).count()
+}
+
+/// How many bytes the pointer has from which those go on behind this reference to this schema.
+pub(super) fn pointer_bytes(
+    reference: &str,
+    target: &Value,
+    anchors: &HashMap<*const Value, usize>,
+) -> usize {
+    match reference.split_once('#') {
+        None => 0,
+        Some((_, fragment)) if fragment.is_empty() || fragment.starts_with('/') => fragment.len(),
+        Some(_) => anchors
+            .get(&std::ptr::from_ref(target))
+            .copied()
+            .unwrap_or_default(),
+    }
+}
+
+/// How many bytes the pointers have to all in this schema that may be named without the way to it.
+pub(super) fn anchors(schema: &Value) -> HashMap<*const Value, usize> {
+    let mut anchors = HashMap::new();
+    collect_anchors(schema, 0, &mut anchors);
+    anchors
+}
+
+/// The depth is bounded by that of the request's body.
+fn collect_anchors(schema: &Value, pointer: usize, anchors: &mut HashMap<*const Value, usize>) {
+    match schema {
+        Value::Object(members) => {
+            if ANCHORS.iter().any(|word| members.contains_key(*word)) {
+                anchors.insert(schema, pointer);
+            }
+            for (name, value) in members {
+                collect_anchors(value, pointer + segment_bytes(name), anchors);
+            }
+        }
+        Value::Array(values) => {
+            for (place, value) in values.iter().enumerate() {
+                collect_anchors(value, pointer + 1 + place.to_string().len(), anchors);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
     }
 }

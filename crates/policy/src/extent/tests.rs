@@ -653,3 +653,83 @@ fn what_would_take_long_to_compile_is_not_compiled() {
             .starts_with("is no JSON Schema")
     );
 }
+
+/// What pointers that are too long together are refused with.
+const POINTERS: &str = "takes more than 16777216 bytes for the pointers to its subschemas";
+
+#[test]
+fn a_schema_whose_pointers_would_fill_the_memory_is_refused_before_it_is_compiled() {
+    let name = " ".repeat(30_000);
+    let within = |name: &str| {
+        let many = json!({"allOf": vec![json!({}); 9_000]});
+        json!({"properties": {name: many}})
+    };
+    assert!(refused(&within(&name)).starts_with(POINTERS));
+    assert!(Extent::of(&within("x")).is_ok());
+    // Each of them is kept once more with the whole `$id`, and encoded.
+    let named = |id: &str, length: usize| {
+        let inner = json!({"allOf": vec![json!({}); 500]});
+        json!({"$id": id, "properties": {" ".repeat(length): inner}})
+    };
+    assert!(refused(&named("x:/", 10_000)).starts_with(POINTERS));
+    assert!(
+        Extent::of(&named("relative", 10_000)).is_ok(),
+        "it has no name to write out"
+    );
+    assert!(refused(&named(&format!("x:/{}", "a".repeat(40_000)), 1)).starts_with(POINTERS));
+    assert!(Extent::of(&named("x:/a", 1)).is_ok());
+    let rules = ParameterRules::of(&action("x", true, Some(within(&name)))).unwrap();
+    assert!(
+        rules.fault().is_some(),
+        "what is registered is not compiled either"
+    );
+}
+
+#[test]
+fn the_pointer_behind_a_reference_is_the_one_to_what_it_names() {
+    let referring = |reference: &str, name: &str| {
+        json!({
+            "$id": "x:/",
+            "allOf": vec![json!({"$ref": reference}); 300],
+            "properties": {name: {"$anchor": "a", "type": "string"}},
+        })
+    };
+    let long = "x".repeat(10_000);
+    assert!(refused(&referring("#a", &long)).starts_with(POINTERS));
+    assert!(refused(&referring(&format!("#/properties/{long}"), &long)).starts_with(POINTERS));
+    assert!(Extent::of(&referring("#a", "x")).is_ok());
+    // However far in the reference stands.
+    let far_in = json!({
+        "properties": {&long: {"$ref": "#/$defs/all"}},
+        "$defs": {"all": {"allOf": vec![json!({}); 5_000]}},
+    });
+    assert!(Extent::of(&far_in).is_ok());
+    // It is kept beside each reference that leads back, too.
+    let leading_back = json!({
+        "$id": "x:/",
+        "properties": {&long: {"$anchor": "a", "properties": {"y": {"$ref": "#/$defs/back"}}}},
+        "$defs": {"back": {"properties": {"z": {"allOf": vec![json!({"$ref": "#a"}); 500]}}}},
+    });
+    assert!(refused(&leading_back).starts_with(POINTERS));
+}
+
+#[test]
+fn a_generated_schema_with_two_thousand_properties_is_not_too_long() {
+    let name = |number: usize| format!("{number:030}");
+    let properties: Map<String, Value> = (0..2_000)
+        .map(|number| {
+            let target = json!({"$ref": format!("#/$defs/{}", name(number))});
+            (
+                name(number),
+                json!({"title": "x", "anyOf": [target, {"type": "null"}]}),
+            )
+        })
+        .collect();
+    let definitions: Map<String, Value> = (0..2_000)
+        .map(|number| (name(number), json!({"type": "string", "maxLength": 100})))
+        .collect();
+    let mut schema = json!({"type": "object", "properties": properties, "$defs": definitions});
+    assert!(Extent::of(&schema).is_ok());
+    schema["$id"] = json!("https://example.com/schemas/generated.json");
+    assert!(Extent::of(&schema).is_ok());
+}
