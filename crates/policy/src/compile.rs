@@ -31,6 +31,7 @@ use std::sync::Arc;
 mod amounts;
 mod hidden;
 mod unseen;
+mod weight;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;
@@ -139,8 +140,9 @@ impl Compiler {
     /// Like [`Self::compile`], with the bounds that hold for new policies: there may not be too much of them, nor may
     /// their links make too much of them, and none may be there that can never match, tests for a member that nothing
     /// has, asks for what is not known of what it names, is wrong for users, has too long a name, pattern, path or
-    /// condition, an `in` that goes through too much, or too much of a text within `if`s. What was so before, with what
-    /// is in force now, does not stand in the way of other changes.
+    /// condition, an `in` that goes through too much, or too much of a text within `if`s. Nor may the schemas of the
+    /// registry take too much memory. What was so before, with what is in force now, does not stand in the way of other
+    /// changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,
@@ -149,6 +151,7 @@ impl Compiler {
         let in_force = before.map_or(&[][..], |before| before.policies);
         check_texts(candidate.policies, in_force)?;
         check_links(candidate.policies, in_force)?;
+        self.check_weight(candidate.registry, before.map(|before| before.registry))?;
         self.compile_for(candidate, Stage::New { before })
     }
 

@@ -2,7 +2,7 @@
 //!
 //! When a schema is brought in, every way through it is gone, so that it can be compiled and need not be checked for
 //! long whatever comes; when an ask comes, `spending` adds up what `cost` says of each keyword for the values that meet
-//! it. Nothing is validated.
+//! it. Nothing is validated. How much memory the validator takes is estimated on the same walk.
 
 use crate::diagnostics::Diagnostic;
 use jsonschema::{Draft, ReferencingError, Registry, uri};
@@ -95,6 +95,18 @@ impl Extent {
             plan,
             ..walk.extent
         })
+    }
+
+    /// How many bytes the validator takes that can be many in it: pointers, and these patterns where the program of each
+    /// may have so many bytes.
+    pub(crate) fn weight<'p>(
+        &self,
+        patterns: impl IntoIterator<Item = &'p str>,
+        program_bytes_max: usize,
+    ) -> usize {
+        let patterns = patterns.into_iter();
+        let patterns = patterns.map(|pattern| pattern::bytes(pattern, program_bytes_max));
+        patterns.fold(self.pointers_bytes, usize::saturating_add)
     }
 
     /// Whether this value can be checked in time.

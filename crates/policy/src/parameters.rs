@@ -92,6 +92,8 @@ enum Check {
         validator: Validator,
         extent: Extent,
         originals: Originals,
+        /// How many bytes it takes, about.
+        weight: usize,
     },
     /// A schema that cannot be checked in a time with a bound, or has a pattern that would mean something else here
     /// than to others, and why: nothing satisfies it. A change may not bring one in, but one that is registered does
@@ -103,6 +105,15 @@ enum Check {
 pub(crate) fn digest(action: &ToolAction) -> Digest {
     let schema = action.input_schema.as_deref();
     Digest::of(schema.map(Value::to_string).unwrap_or_default().as_bytes())
+}
+
+/// How many bytes the rules of this action take, about. Nothing is compiled to know it.
+pub(crate) fn weight(action: &ToolAction) -> usize {
+    let schema = action.input_schema.as_deref();
+    let schema = schema.map(|schema| patterns::translated(schema).schema);
+    // What cannot be measured is not compiled.
+    let measured = schema.and_then(|schema| Measured::of(&schema).ok());
+    measured.map_or(0, |measured| measured.weight)
 }
 
 impl ParameterRules {
@@ -131,6 +142,14 @@ impl ParameterRules {
         match &self.check {
             Check::Unchecked(fault) => Some(fault),
             Check::Nothing | Check::Schema { .. } => None,
+        }
+    }
+
+    /// How many bytes they take, about.
+    pub(crate) const fn weight(&self) -> usize {
+        match &self.check {
+            Check::Schema { weight, .. } => *weight,
+            Check::Nothing | Check::Unchecked(_) => 0,
         }
     }
 
@@ -182,6 +201,36 @@ thread_local! {
     pub(crate) static COLLECTED: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
 }
 
+/// What is known of a schema in the engine's words before it is compiled.
+struct Measured {
+    extent: Extent,
+    /// How many patterns it has.
+    patterns: usize,
+    /// How many bytes the program of each of them may have.
+    program_bytes_max: usize,
+    /// How many bytes it takes once compiled, about.
+    weight: usize,
+}
+
+impl Measured {
+    fn of(schema: &Value) -> Result<Self, Fault> {
+        let mut patterns = BTreeSet::new();
+        collect_patterns(schema, &mut patterns);
+        if patterns.iter().map(|pattern| reading(pattern)).sum::<usize>() > READING_MAX {
+            return Err(Fault::Unbounded(Diagnostic::error(TOO_MANY_ESCAPES)));
+        }
+        let extent = Extent::of(schema)?;
+        let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
+        let program_bytes_max = share.min(PATTERN_BYTES_MAX);
+        Ok(Self {
+            weight: extent.weight(patterns.iter().copied(), program_bytes_max),
+            extent,
+            patterns: patterns.len(),
+            program_bytes_max,
+        })
+    }
+}
+
 impl Check {
     /// The check against this schema, whose patterns mean what ECMA-262 says.
     fn against(schema: &Value) -> Result<Self, Diagnostic> {
@@ -204,27 +253,25 @@ impl Check {
 
     /// The check against this schema in the engine's words.
     fn compiled(schema: &Value, originals: Originals) -> Result<Self, Diagnostic> {
-        let mut patterns = BTreeSet::new();
-        collect_patterns(schema, &mut patterns);
-        if patterns.iter().map(|pattern| reading(pattern)).sum::<usize>() > READING_MAX {
-            return Ok(Self::Unchecked(Diagnostic::error(TOO_MANY_ESCAPES)));
-        }
         // INVARIANT: only what has an extent is compiled, because compiling goes the same ways as checking.
-        let extent = match Extent::of(schema) {
-            Ok(extent) => extent,
+        let Measured {
+            extent,
+            patterns,
+            program_bytes_max,
+            weight,
+        } = match Measured::of(schema) {
+            Ok(measured) => measured,
             Err(Fault::Unbounded(fault)) => return Ok(Self::Unchecked(fault)),
             Err(Fault::Reference(error)) => return Err(no_schema(&error)),
         };
-        let share = PATTERNS_BYTES_MAX / patterns.len().max(1);
-        match validator(schema, share.min(PATTERN_BYTES_MAX)) {
+        match validator(schema, program_bytes_max) {
             Ok(validator) => Ok(Self::Schema {
                 validator,
                 extent,
                 originals,
+                weight,
             }),
-            Err(error) if is_too_long(&error) => {
-                Ok(Self::Unchecked(too_long(&error, patterns.len(), &originals)))
-            }
+            Err(error) if is_too_long(&error) => Ok(Self::Unchecked(too_long(&error, patterns, &originals))),
             Err(error) => Err(no_schema(&error)),
         }
     }
@@ -241,6 +288,7 @@ impl Check {
                 validator,
                 extent,
                 originals,
+                ..
             } => {
                 if validator.is_valid(value) {
                     Ok(())

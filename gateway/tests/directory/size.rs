@@ -173,3 +173,78 @@ async fn one_tenant_without_room_takes_none_from_others_and_none_from_operators(
         acme.post("/v1/keys", &acme.operator, &body).await.expect(201);
     }
 }
+
+/// A schema of few bytes whose pattern is nearly a hundred million of them once it is compiled and in use.
+fn heavy(number: usize) -> Value {
+    let pattern = format!("{}{number}", "(a)".repeat(1_000));
+    json!({"type": "object", "properties": {"a": {"type": "string", "pattern": pattern}}})
+}
+
+fn assert_too_heavy(reply: &Reply) {
+    let detail = reply.problem(422, "policy_invalid");
+    for part in [
+        "once compiled",
+        "may take 134217728",
+        "delete tools",
+        "nothing was changed",
+    ] {
+        assert!(detail.contains(part), "{detail}");
+    }
+}
+
+#[tokio::test]
+async fn schemas_that_take_much_memory_come_in_by_no_door() {
+    let acme = Acme::open().await;
+    let schema = |number: usize| json!({"type": "object", "properties": {"a": {"pattern": format!("a{{40000}}{}", 100 + number)}}});
+    let actions = (0..256).map(|number| {
+        let name = format!("a{number}");
+        json!({"name": name, "mutates_state": true, "risk": "high", "input_schema": schema(number)})
+    });
+    let listed = (0..256).map(|number| json!({"name": format!("a{number}"), "inputSchema": schema(number)}));
+    let body = json!({"actions": actions.collect::<Vec<_>>()});
+    assert_too_heavy(&acme.admin("PUT", "/v1/tools/mail", body).await);
+    let body = json!({"tools": listed.collect::<Vec<_>>()});
+    assert_too_heavy(&acme.admin("POST", "/v1/tools/mail/import", body).await);
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn schemas_add_up_over_tools_and_pages_and_count_when_they_are_put_in_use() {
+    let acme = Acme::open().await;
+    let import = async |tool: &str, name: &str, schema: Value| {
+        let body = json!({"tools": [{"name": name, "inputSchema": schema}], "nextCursor": "more"});
+        acme.admin("POST", &format!("/v1/tools/{tool}/import"), body)
+            .await
+    };
+    import("mail", "send", heavy(1)).await.expect(201);
+    acme.news().await;
+    assert_too_heavy(&import("mail", "read", heavy(2)).await);
+    assert_too_heavy(&import("chat", "read", heavy(2)).await);
+    acme.assert_silent().await;
+    // The same schema is compiled once.
+    import("chat", "say", heavy(1)).await.expect(201);
+
+    // What is held is not in use.
+    import("mail", "read", json!({"type": "object"}))
+        .await
+        .expect(200);
+    let held = import("mail", "read", heavy(2)).await.expect(200);
+    assert_eq!(held["held"], json!(["read"]));
+    let accept = async || {
+        let path = "/v1/tools/mail/actions/read/accept";
+        acme.admin("POST", path, json!({})).await
+    };
+    assert_too_heavy(&accept().await);
+    // There is room for it in the place of what is gone.
+    acme.admin("DELETE", "/v1/tools/chat", Value::Null)
+        .await
+        .expect(204);
+    assert_too_heavy(&accept().await);
+    let less = json!({"type": "object", "title": "less"});
+    let again = import("mail", "send", less).await.expect(200);
+    assert_eq!(again["held"], json!(["send"]));
+    acme.admin("POST", "/v1/tools/mail/actions/send/accept", json!({}))
+        .await
+        .expect(200);
+    accept().await.expect(200);
+}

@@ -1106,3 +1106,89 @@ fn what_base_policies_say_of_whom_they_name_is_told_whatever_tenants_have() {
     // They stop nothing.
     compiled(&Compiler::new(base), &[], &["a"]);
 }
+
+/// A tool with so many actions, each with a parameter of such a pattern.
+fn patterned(name: &str, count: usize, pattern: impl Fn(usize) -> String) -> Tool {
+    let actions = (0..count).map(|number| {
+        let schema = json!({"properties": {"a": {"pattern": pattern(number)}}});
+        action(&format!("x{number}"), true, Some(schema))
+    });
+    tool(name, actions)
+}
+
+/// A short program that takes much memory in use: nearly a hundred million bytes.
+fn with_groups(number: usize) -> String {
+    format!("{}{number}", "(a)".repeat(1_000))
+}
+
+fn with_registry(
+    compiler: &Compiler,
+    tools: Vec<Tool>,
+    before: Option<Vec<Tool>>,
+) -> Result<PolicySet, Diagnostics> {
+    with_tools(&[], tools, |candidate| match before {
+        None => compiler.compile_new(candidate, None),
+        Some(before) => with_tools(&[], before, |before| {
+            compiler.compile_new(candidate, Some(before))
+        }),
+    })
+}
+
+#[test]
+fn the_schemas_of_a_registry_take_no_more_memory_than_there_is_for_them() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let large = || patterned("large", 256, |number| format!("a{{40000}}{}", 100 + number));
+    let Diagnostics(found) = with_registry(&compiler, vec![large()], None).unwrap_err();
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        fault.message,
+        format!(
+            "the input schema of `large/x0` takes 3841639 bytes once compiled, those of all actions together take {}, and may take 134217728: repeat less by count in patterns, as in `a{{5000}}`, and have fewer groups in them, shorten `$id`s and names around many subschemas, or delete tools that are not needed any more",
+            3_841_639_usize * 256
+        )
+    );
+    assert!(Diagnostics(found).are_about_schemas());
+
+    let ordinary = |number: usize| {
+        let schema = json!({"properties": {
+            "mail": {"type": "string", "pattern": r"^[\w.+-]+@[\w-]+\.[\w.]+$"},
+            "id": {"type": "string", "pattern": "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
+            "day": {"type": "string", "pattern": r"^\d{4}-\d{2}-\d{2}$", "description": number.to_string()},
+        }});
+        action(&format!("x{number}"), true, Some(schema))
+    };
+    assert!(parameters::weight(&ordinary(1_000)) * 10_000 <= weight::WEIGHT_MAX);
+    let many = tool("many", (0..256).map(ordinary));
+    assert!(with_registry(&compiler, vec![many], None).is_ok());
+    // What is the same is compiled once.
+    let same = patterned("same", 256, |_| with_groups(0));
+    assert!(with_registry(&compiler, vec![same], None).is_ok());
+}
+
+#[test]
+fn schemas_in_force_that_take_more_memory_may_stay_and_become_less() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let heavy = |count: usize| patterned("heavy", count, with_groups);
+    let light = || patterned("light", 1, |_| "b".to_owned());
+    let before = || Some(vec![heavy(3)]);
+    let in_force = with_tools(&[], vec![heavy(3)], |candidate| compiler.compile(candidate)).unwrap();
+    assert!(with_registry(&compiler, vec![heavy(3)], None).is_err());
+    assert!(with_registry(&compiler, vec![heavy(3)], before()).is_ok());
+    assert!(with_registry(&compiler, vec![heavy(3), light()], before()).is_err());
+    // It is still too much, and less than it was.
+    assert!(with_registry(&compiler, vec![heavy(2), light()], before()).is_ok());
+    assert!(with_registry(&compiler, vec![light()], before()).is_ok());
+    // What is known weighs as much as what is measured.
+    let rules = in_force
+        .contents
+        .vocabulary
+        .actions
+        .values()
+        .flat_map(HashMap::values);
+    let known: usize = rules.map(|action| action.parameters.weight()).sum();
+    let measured: usize = heavy(3).actions.values().map(parameters::weight).sum();
+    assert_eq!(known, measured);
+    assert!(known > 2 * weight::WEIGHT_MAX);
+}

@@ -1,4 +1,4 @@
-//! What a pattern may cost for each byte that it is matched against.
+//! What a pattern may cost for each byte that it is matched against, and the memory that it takes.
 //!
 //! The engine has linear time, and what it does for a byte is bounded by the states that it can be in at once. It
 //! mostly is in one that stands for all of them, but goes back to going through them one by one where so many sets of
@@ -8,13 +8,25 @@ use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
 /// How many ranges of a class are compared with a byte in the time that one state takes.
 const RANGES_PER_STATE: usize = 64;
+/// How many bytes a state of a program has.
+const STATE_BYTES: usize = 24;
+/// How many bytes there are for each state together: in the program, in the one that goes backwards, and in what a match
+/// notes of the states that it is in.
+const STATE_BYTES_IN_USE: usize = 4 * STATE_BYTES;
+/// How many bytes more a match notes in each state for each group: where it begins and ends, two times over.
+const GROUP_BYTES: usize = 32;
+/// What a pattern takes beside its states, in bytes.
+const PATTERN_BYTES: usize = 1 << 10;
+/// How many ranges of a class of ASCII take as much as a state.
+const RANGES_IN_STATE: usize = 3;
+/// How many states there are for the bytes that a class of other letters begins with, and for each of its ranges.
+const CLASS_STATES: usize = 16;
+const STATES_PER_RANGE: usize = 2;
 
 /// How many states a pattern can be in at once: a character or class is one or two, however much it is compiled to, and
 /// repetitions with a count are multiplied out. A pattern that cannot be read has more than any text is matched with.
 pub(super) fn states(pattern: &str) -> usize {
-    let translated = jsonschema_regex::to_rust_regex(pattern).ok();
-    let parsed = translated.and_then(|pattern| regex_syntax::parse(&pattern).ok());
-    parsed.map_or(usize::MAX, |pattern| {
+    parsed(pattern).map_or(usize::MAX, |pattern| {
         let begins = pattern.properties().look_set_prefix();
         if begins.contains(Look::Start) {
             states_from_start(&pattern)
@@ -22,6 +34,44 @@ pub(super) fn states(pattern: &str) -> usize {
             states_of(&pattern)
         }
     })
+}
+
+/// How many bytes a pattern takes, compiled and in use, where its program may have so many. What cannot be read is not
+/// compiled.
+pub(super) fn bytes(pattern: &str, program_bytes_max: usize) -> usize {
+    parsed(pattern).map_or(0, |pattern| {
+        let states = program_states(&pattern).min(program_bytes_max / STATE_BYTES);
+        let groups = pattern.properties().explicit_captures_len();
+        let in_use = STATE_BYTES_IN_USE + groups * GROUP_BYTES;
+        states.saturating_mul(in_use).saturating_add(PATTERN_BYTES)
+    })
+}
+
+fn parsed(pattern: &str) -> Option<Hir> {
+    let translated = jsonschema_regex::to_rust_regex(pattern).ok()?;
+    regex_syntax::parse(&translated).ok()
+}
+
+/// All states of the program that a pattern is compiled to. The depth is bounded by that of the parser.
+fn program_states(pattern: &Hir) -> usize {
+    match pattern.kind() {
+        HirKind::Empty | HirKind::Look(_) | HirKind::Class(Class::Bytes(_)) => 1,
+        HirKind::Literal(literal) => literal.0.len(),
+        HirKind::Class(Class::Unicode(class)) if class.is_ascii() => {
+            1 + class.ranges().len() / RANGES_IN_STATE
+        }
+        HirKind::Class(Class::Unicode(class)) => CLASS_STATES + class.ranges().len() * STATES_PER_RANGE,
+        HirKind::Repetition(repetition) => {
+            let times = repetition.max.unwrap_or(repetition.min).max(1);
+            let optional = times.saturating_sub(repetition.min) as usize;
+            let once = program_states(&repetition.sub);
+            let all = (times as usize).saturating_mul(once);
+            all.saturating_add(optional + 1)
+        }
+        HirKind::Capture(capture) => program_states(&capture.sub).saturating_add(2),
+        HirKind::Concat(patterns) => sum(patterns, program_states),
+        HirKind::Alternation(patterns) => sum(patterns, program_states).saturating_add(patterns.len()),
+    }
 }
 
 /// All of them: those of a pattern that may begin at any byte. The depth is bounded by that of the parser.
@@ -79,7 +129,7 @@ fn sum(patterns: &[Hir], states: impl Fn(&Hir) -> usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::states;
+    use super::*;
 
     #[test]
     fn states_are_counted_with_repetitions_multiplied_out() {
@@ -115,5 +165,26 @@ mod tests {
         assert!(states("^a{100}|b{100}") > 200);
         assert!(states("^a*b{100}") > 200);
         assert!(states("^é?b{100}") > 200);
+    }
+
+    #[test]
+    fn the_memory_of_a_pattern_is_that_of_all_its_states() {
+        for (pattern, states) in [
+            ("a{40000}17", 40_000 + 1 + 2),
+            ("a{2,5}", 5 + 3 + 1),
+            (r"^\d{4}-\d{2}$", 1 + 4 + 1 + 1 + 2 + 1 + 1),
+            ("^[0-9a-f]{8}-[0-9a-f]{4}$", 1 + 8 + 1 + 1 + 4 + 1 + 1),
+            (r"^[\w.+-]+@[\w-]+\.[\w.]+$", 1 + 4 + 1 + 3 + 1 + 3 + 1),
+        ] {
+            let expected = states * STATE_BYTES_IN_USE + PATTERN_BYTES;
+            assert_eq!(bytes(pattern, usize::MAX), expected, "{pattern}");
+        }
+        // However much it is, the program is no longer than it may be.
+        let most = 1_000 * STATE_BYTES_IN_USE + PATTERN_BYTES;
+        assert_eq!(bytes("(?:a{1000}){1000}", 1_000 * STATE_BYTES), most);
+        // A class of all letters is much more than one of ASCII, and each group is noted in each state.
+        assert!(bytes(r"\p{L}", usize::MAX) > 50_000);
+        assert!(bytes(&"(a)".repeat(1_000), usize::MAX) > 90_000_000);
+        assert_eq!(bytes("(", usize::MAX), 0);
     }
 }

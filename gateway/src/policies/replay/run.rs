@@ -41,6 +41,9 @@ const VARIANTS_BYTES_MAX: usize = 16 << 20;
 /// How many bytes the records of these actions that have a schema have together: as many as those of one tool. Each is
 /// read into a tree that takes many times its length.
 const VARIANTS_SCHEMA_BYTES_MAX: usize = 4 << 20;
+/// How many bytes these schemas take together once they are compiled, about: as many as those of a tenant. A short one
+/// may take megabytes.
+const VARIANTS_WEIGHT_MAX: usize = 128 << 20;
 /// What an action counts for, which each of them has compiled anew.
 const ACTION_BYTES: usize = 512;
 
@@ -90,10 +93,12 @@ struct Variants {
     of: HashMap<Digest, Variant>,
     /// How long their schemas are together.
     schema_bytes: usize,
+    /// What the schemas take that it was compiled with.
+    weight: usize,
 }
 
-/// The candidate compiled for an action as it was; `None` if it does not fit it.
-type Variant = Arc<OnceLock<Option<Arc<PolicySet>>>>;
+/// The candidate compiled for an action as it was, or why it is not.
+type Variant = Arc<OnceLock<Result<Arc<PolicySet>, WhyNot>>>;
 
 impl Variants {
     /// The one for the action whose record has this digest and a schema of so many bytes, if it is there, or if there
@@ -108,6 +113,16 @@ impl Variants {
         }
         self.schema_bytes = all_bytes;
         Some(Arc::clone(self.of.entry(digest).or_default()))
+    }
+
+    /// Takes a schema that takes so many bytes once compiled, if there is room for it. Says whether there was.
+    fn takes(&mut self, weight: usize) -> bool {
+        let all = self.weight.saturating_add(weight);
+        let has_room = all <= VARIANTS_WEIGHT_MAX;
+        if has_room {
+            self.weight = all;
+        }
+        has_room
     }
 }
 
@@ -303,14 +318,20 @@ impl Shared {
         }
         let variant = lock(&self.variants).find(*digest, was.schema_bytes(), self.variants_max);
         let variant = variant.ok_or(WhyNot::TooManyChangedActions)?;
-        let compile = || {
+        let compile = || -> Result<Arc<PolicySet>, WhyNot> {
+            let was = was.with_schema().ok_or(WhyNot::ActionChanged)?;
+            let actions = was.actions.values();
+            let weight = actions.map(|action| self.compiler.schema_weight(action)).sum();
+            if !lock(&self.variants).takes(weight) {
+                return Err(WhyNot::TooManyChangedActions);
+            }
             let candidate = &self.candidate.directory;
-            let directory = with_action_as_it_was(candidate, &was.with_schema()?);
+            let directory = with_action_as_it_was(candidate, &was);
             crate::compiling::compile_new(&self.compiler, &directory, Some(candidate))
-                .ok()
                 .map(Arc::new)
+                .map_err(|_| WhyNot::ActionChanged)
         };
-        variant.get_or_init(compile).clone().ok_or(WhyNot::ActionChanged)
+        variant.get_or_init(compile).clone()
     }
 }
 
@@ -445,6 +466,23 @@ mod tests {
                 assert_eq!(are_found.iter().filter(|is_found| **is_found).count(), found);
                 assert!(are_found[..found].iter().all(|is_found| *is_found));
             }
+        }
+    }
+
+    #[test]
+    fn schemas_that_take_more_than_there_is_room_for_are_not_compiled_and_smaller_ones_still_are() {
+        let mut variants = Variants::default();
+        assert!(variants.takes(VARIANTS_WEIGHT_MAX - 1_000));
+        for (weight, has_room) in [
+            (1_001, false),
+            (usize::MAX, false),
+            (400, true),
+            (601, false),
+            (600, true),
+            (1, false),
+            (0, true),
+        ] {
+            assert_eq!(variants.takes(weight), has_room, "{weight}");
         }
     }
 }
