@@ -5,15 +5,17 @@
 //! it. Nothing is validated. How much memory the validator takes is estimated on the same walk.
 
 use crate::diagnostics::Diagnostic;
-use jsonschema::{Draft, ReferencingError, Registry, uri};
+use jsonschema::{Draft, ReferencingError, Registry, Uri, uri};
 use place::Place;
 use plan::Plan;
 use serde_json::{Map, Value};
 use spending::Alternatives;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 mod choice;
 mod cost;
+mod names;
 mod pattern;
 mod place;
 mod plan;
@@ -26,11 +28,19 @@ const SUBSCHEMAS_MAX: usize = 10_000;
 /// repeats the latter at each level of the parameters, and validation needs the stack for them.
 const DEPTH_MAX: usize = 256;
 const LAYERS_MAX: usize = 32;
+/// The most ways in which references may write one subschema, because the validator compiles it for each: by the way to
+/// it, by its name, with `#` behind that, and by an anchor.
+const SPELLINGS_MAX: usize = 4;
 /// The most bytes of pointers to subschemas that the validator may keep: it writes each of them out. Two thousand
 /// properties with names of thirty bytes take half of it at most.
 const POINTERS_BYTES_MAX: usize = 16 << 20;
 /// How many bytes longer a pointer is that is kept for a keyword of a subschema, with what is kept beside it.
 const KEYWORD_BYTES: usize = 32;
+/// The most bytes that the validator may copy of what is no subschema, such as `enum`: it does so for each way there.
+/// A list of six hundred short names for a thousand properties takes three quarters of it.
+const COPIES_BYTES_MAX: usize = 64 << 20;
+/// How many bytes a value takes beside its text.
+const VALUE_BYTES: usize = 72;
 /// The most errors that may be collected to say what is wrong.
 const ERRORS_MAX: usize = 1 << 15;
 /// The most steps that the check of one ask's parameters may take: some tens of milliseconds, and at the very worst some hundred.
@@ -73,23 +83,30 @@ impl Extent {
     /// The extent of this schema, or why it cannot be checked in a time with a bound.
     pub(crate) fn of(schema: &Value) -> Result<Self, Fault> {
         let draft = Draft::default().detect(schema);
-        let registry = Registry::new().draft(draft).add(BASE, schema);
+        // INVARIANT: the validator knows the schema by the same name and begins with the schema itself, so references
+        // lead to the same places there and here.
+        let base = uri::from_str(draft.create_resource_ref(schema).id().unwrap_or(BASE))?;
+        let registry = Registry::new().draft(draft).add(base.as_str(), schema);
         let registry = registry.and_then(jsonschema::RegistryBuilder::prepare)?;
-        let base = uri::from_str(BASE)?;
-        let root = registry.resolver(base.clone()).lookup("")?;
-        let root = Place::new(root.contents(), base.into(), draft);
+        let root = Place::new(schema, base.into(), draft);
+        let repeated = names::repeated(&root, &registry);
         let mut walk = Walk {
             registry: &registry,
             open: Vec::new(),
             loops: HashSet::new(),
             anchors: place::anchors(root.schema),
+            readings: HashMap::new(),
+            anchored: HashSet::new(),
+            written: HashMap::new(),
+            copied_bytes: 0,
+            repeated,
             extent: Self::default(),
         };
         walk.visit(&root, Stand::default())?;
         let is_recursive = !walk.loops.is_empty();
         // INVARIANT: the walk came to an end within its bounds, so that of the plan does, too: it goes no other ways,
         // but for names, and for these it has bounds of its own.
-        let plan = Plan::of(&registry, root, &walk.loops)?;
+        let plan = Plan::of(&registry, root, &walk.loops, walk.has_one_base())?;
         Ok(Self {
             is_recursive,
             plan,
@@ -131,6 +148,22 @@ fn count(value: &Value) -> usize {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => 0,
     };
     1 + inner
+}
+
+/// How many bytes a copy of a value takes. The depth is bounded by that of the request's body.
+fn copied_bytes(value: &Value) -> usize {
+    let inner: usize = match value {
+        Value::Array(values) => values.iter().map(copied_bytes).sum(),
+        Value::Object(members) => {
+            let members = members.iter();
+            members
+                .map(|(name, value)| name.len() + copied_bytes(value))
+                .sum()
+        }
+        Value::String(text) => text.len(),
+        Value::Null | Value::Bool(_) | Value::Number(_) => 0,
+    };
+    VALUE_BYTES + inner
 }
 
 /// Where the walk stands.
@@ -175,7 +208,7 @@ impl Stand {
 
 /// A subschema on the way to where the walk stands.
 struct Open<'s> {
-    schema: &'s Value,
+    place: Place<'s>,
     /// The level at which it was entered.
     level: usize,
     /// The keyword for which it is gone through again, if it is.
@@ -190,8 +223,21 @@ struct Walk<'s> {
     loops: HashSet<*const Value>,
     /// How many bytes the pointers have to what an anchor may name.
     anchors: HashMap<*const Value, usize>,
+    /// How each subschema is read.
+    readings: HashMap<*const Value, Reading>,
+    /// What was referred to by an anchor and is where it has to be.
+    anchored: HashSet<*const Value>,
+    /// The ways in which references have written each subschema.
+    written: HashMap<*const Value, HashSet<Arc<Uri<String>>>>,
+    /// How many bytes the validator copies of what is no subschema.
+    copied_bytes: usize,
+    /// The names that different subschemas have.
+    repeated: HashSet<String>,
     extent: Extent,
 }
+
+/// What the references of a subschema are relative to, and whether validation tells alternatives in it apart by a word.
+type Reading = (Arc<Uri<String>>, bool);
 
 impl<'s> Walk<'s> {
     fn visit(&mut self, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
@@ -200,7 +246,9 @@ impl<'s> Walk<'s> {
             return self.keep_pointers(place, stand.pointer, 0);
         };
         let place = place.entered(self.registry)?;
-        self.keep_pointers(&place, stand.pointer, members.len())?;
+        self.note(&place)?;
+        self.keep_pointers(&place, stand.pointer, members.len() + place::listed(members))?;
+        self.copy(&place, members)?;
         self.enter(&place, stand, None);
         for (word, value) in members {
             let (is_same_value, subschemas) = place::parts(word, value);
@@ -219,16 +267,31 @@ impl<'s> Walk<'s> {
         }
         self.open.pop();
         if members.contains_key("$dynamicRef") || members.contains_key("$recursiveRef") {
-            return unbounded(
-                "has a reference whose target depends on the way to it, and only `$ref` is followed",
-            );
+            return depending_on_the_way();
         }
         Ok(())
     }
 
+    /// Notes how this subschema is read. There is one plan for each, so it may be read in one way only.
+    fn note(&mut self, place: &Place<'s>) -> Result<(), Fault> {
+        let reading = (place.base(), choice::is_looked_for(place.draft()));
+        let known = self.readings.entry(place.schema);
+        if *known.or_insert_with(|| reading.clone()) == reading {
+            return Ok(());
+        }
+        unbounded("has a subschema that is read in two ways, by the way that leads to it")
+    }
+
+    /// Whether all references are relative to one name.
+    fn has_one_base(&self) -> bool {
+        let mut bases = self.readings.values().map(|(base, _)| base);
+        let first = bases.next();
+        bases.all(|base| Some(base) == first)
+    }
+
     fn enter(&mut self, place: &Place<'s>, stand: Stand, marked: Option<&'static str>) {
         self.open.push(Open {
-            schema: place.schema,
+            place: place.clone(),
             level: stand.level,
             marked,
         });
@@ -264,7 +327,7 @@ impl<'s> Walk<'s> {
         }
         if let Some(reference) = members.get("$ref").and_then(Value::as_str) {
             let target = place.target(reference, self.registry)?;
-            let is_target = |open: &Open<'_>| std::ptr::eq(open.schema, target.schema);
+            let is_target = |open: &Open<'_>| std::ptr::eq(open.place.schema, target.schema);
             let mut marked = self.open.iter().filter(|open| open.marked == Some(marking));
             if !marked.any(is_target) {
                 self.mark_within(&target, stand.into_subschema(true), marking)?;
@@ -304,8 +367,8 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
-    /// Adds what the validator keeps of the pointer to a subschema: one for that itself and two for each keyword in it,
-    /// and as many whole names with the pointer in them where the schema has given itself a name.
+    /// Adds what the validator keeps of the pointer to a subschema: one for that itself and two for each keyword in it, or
+    /// name that lists others, and as many whole names with the pointer in them where the schema has given itself a name.
     fn keep_pointers(&mut self, place: &Place<'s>, pointer: usize, keywords: usize) -> Result<(), Fault> {
         let each = KEYWORD_BYTES + pointer + place.name_bytes(pointer);
         let all = each.saturating_mul(1 + 2 * keywords);
@@ -319,15 +382,43 @@ impl<'s> Walk<'s> {
         Ok(())
     }
 
+    /// Adds what the validator copies of a subschema each time that it compiles it. What is only gone through again, to
+    /// know what was looked at, is not copied, but what is compiled for that is.
+    fn copy(&mut self, place: &Place<'s>, members: &Map<String, Value>) -> Result<(), Fault> {
+        for (word, value) in members {
+            if place.is_copied(word, value) {
+                let bytes = word.len() + copied_bytes(value);
+                self.copied_bytes = self.copied_bytes.saturating_add(bytes);
+            }
+        }
+        if self.copied_bytes > COPIES_BYTES_MAX {
+            return unbounded(&format!(
+                "takes more than {COPIES_BYTES_MAX} bytes for what is no subschema in it, such as `enum`, copied for each way that leads there: shorten what is referred to often"
+            ));
+        }
+        Ok(())
+    }
+
     fn follow(&mut self, reference: &str, place: &Place<'s>, stand: Stand) -> Result<(), Fault> {
+        // What has the name is asked before it is looked up: where there are two, it may not be found.
+        let name = place.resolved(reference, self.registry)?;
+        self.check_name(&name)?;
         let target = place.target(reference, self.registry)?;
+        self.check_name(&target.base())?;
+        self.note(&target)?;
+        self.check_anchor(reference, &target)?;
+        let written = self.written.entry(target.schema).or_default();
+        written.extend(target.reference());
+        if written.len() > SPELLINGS_MAX {
+            return unbounded(&format!(
+                "refers to one subschema in more than {SPELLINGS_MAX} ways of writing"
+            ));
+        }
         let pointer = place::pointer_bytes(reference, target.schema, &self.anchors);
         // What is named is kept beside each reference to it, also where it was compiled before.
         self.keep_pointers(&target, pointer, 0)?;
         let stand = Stand { pointer, ..stand };
-        let is_target = |open: &&Open<'_>| std::ptr::eq(open.schema, target.schema);
-        let entered_at = self.open.iter().rfind(is_target).map(|open| open.level);
-        match entered_at {
+        match self.entered_at(&target) {
             None => self.visit(&target, stand.into_subschema(true)),
             Some(level) if level < stand.level => {
                 self.loops.insert(target.schema);
@@ -338,6 +429,66 @@ impl<'s> Walk<'s> {
             )),
         }
     }
+
+    /// The level at which was entered what a reference leads back to, if it does. Where the way from there has come
+    /// through other names, validation compiles it once more for these, and stops only at the very same reference.
+    fn entered_at(&self, target: &Place<'s>) -> Option<usize> {
+        let is_target = |open: &Open<'_>| open.place.is_again(target);
+        let last = self.open.iter().rposition(is_target)?;
+        let (way, level) = (&self.open[last..], self.open[last].level);
+        let is_under_one_name = way.iter().all(|open| open.place.has_base_of(target));
+        // What is only gone through again has not been referred to for the validator.
+        let is_same_reference = |open: &Open<'_>| {
+            open.marked.is_none() && is_target(open) && open.place.is_referred_to_as(target)
+        };
+        (is_under_one_name || self.open.iter().any(is_same_reference)).then_some(level)
+    }
+
+    /// Refuses a reference to what is in one of several subschemas with this name.
+    fn check_name(&self, name: &Uri<String>) -> Result<(), Fault> {
+        let name = place::without_fragment(name.as_str());
+        if self.repeated.contains(name) {
+            return unbounded(&format!(
+                "refers to what is in a subschema with the name `{name}`, and has more than one with it"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Refuses a reference by an anchor that validation may read otherwise than it is read here, or cannot find its way
+    /// to: it takes for one what differs in `%`, it follows dynamic anchors by the way, and it counts on that an anchor
+    /// is inside of what has the name before it.
+    fn check_anchor(&mut self, reference: &str, target: &Place<'s>) -> Result<(), Fault> {
+        let Some(anchor) = place::anchor(reference) else {
+            return Ok(());
+        };
+        if anchor.contains('%') {
+            return unbounded(&format!("refers by an anchor with `%` in it, `{reference}`"));
+        }
+        if target.schema.get("$dynamicAnchor").and_then(Value::as_str) == Some(anchor) {
+            return depending_on_the_way();
+        }
+        if self.anchored.insert(target.schema) && !holds(target.resource(self.registry)?, target.schema) {
+            return unbounded(&format!(
+                "refers by `{reference}` to what is not inside of the subschema with that name"
+            ));
+        }
+        Ok(())
+    }
+}
+
+/// Whether this very part is somewhere in a value.
+fn holds(whole: &Value, part: &Value) -> bool {
+    std::ptr::eq(whole, part)
+        || match whole {
+            Value::Array(values) => values.iter().any(|value| holds(value, part)),
+            Value::Object(members) => members.values().any(|value| holds(value, part)),
+            Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => false,
+        }
+}
+
+fn depending_on_the_way<T>() -> Result<T, Fault> {
+    unbounded("has a reference whose target depends on the way to it, and only `$ref` is followed")
 }
 
 fn too_deep<T>() -> Result<T, Fault> {

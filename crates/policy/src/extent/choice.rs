@@ -15,10 +15,15 @@ pub(super) struct Choice {
     pub(super) nodes: HashMap<String, usize>,
 }
 
+/// Whether validation looks for such a word in this version of JSON Schema.
+pub(super) const fn is_looked_for(draft: Draft) -> bool {
+    !matches!(draft, Draft::Draft4 | Draft::Unknown)
+}
+
 /// The member that decides between these, and the word for each. Validation finds it in more cases, but never another
 /// one in these.
 pub(super) fn deciding(alternatives: &[Value], draft: Draft) -> Option<(&str, Vec<&str>)> {
-    if alternatives.len() < ALTERNATIVES_MIN || matches!(draft, Draft::Draft4 | Draft::Unknown) {
+    if alternatives.len() < ALTERNATIVES_MIN || !is_looked_for(draft) {
         return None;
     }
     let words: Option<Vec<_>> = alternatives.iter().map(required_words).collect();

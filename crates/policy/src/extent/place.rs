@@ -18,11 +18,18 @@ pub(super) struct Place<'s> {
     pub(super) schema: &'s Value,
     base: Arc<Uri<String>>,
     draft: Draft,
+    /// As what it was referred to, if it was.
+    reference: Option<Arc<Uri<String>>>,
 }
 
 impl<'s> Place<'s> {
     pub(super) const fn new(schema: &'s Value, base: Arc<Uri<String>>, draft: Draft) -> Self {
-        Self { schema, base, draft }
+        Self {
+            schema,
+            base,
+            draft,
+            reference: None,
+        }
     }
 
     /// What references here are relative to.
@@ -43,8 +50,55 @@ impl<'s> Place<'s> {
         self.draft
     }
 
+    /// Whether its references are relative to what those of the other are relative to.
+    pub(super) fn has_base_of(&self, other: &Self) -> bool {
+        self.base == other.base
+    }
+
+    /// Whether this is the same subschema once more, in the same version of JSON Schema.
+    pub(super) fn is_again(&self, other: &Self) -> bool {
+        std::ptr::eq(self.schema, other.schema) && self.draft == other.draft
+    }
+
+    /// Whether it was referred to as the other was.
+    pub(super) fn is_referred_to_as(&self, other: &Self) -> bool {
+        self.reference.is_some() && self.reference == other.reference
+    }
+
+    /// Whether validation keeps a copy of this value under this keyword: as what there is to compare with, or because it
+    /// may be asked for what was said beside. What its version of JSON Schema has no keyword for, it copies whole.
+    pub(super) fn is_copied(&self, word: &str, value: &Value) -> bool {
+        if !self.draft.is_known_keyword(word) {
+            return true;
+        }
+        match word {
+            "contentSchema" => true,
+            "$defs" | "definitions" => false,
+            // Those of the names that list others.
+            "dependencies" => value
+                .as_object()
+                .is_some_and(|named| named.values().any(Value::is_array)),
+            _ => parts(word, value).1.is_empty(),
+        }
+    }
+
+    /// As what it was referred to, if it was, with the name before it.
+    pub(super) fn reference(&self) -> Option<Arc<Uri<String>>> {
+        self.reference.clone()
+    }
+
+    /// The name that the schema gives itself, without a fragment, if it does. This has to be the place inside.
+    pub(super) fn name(&self) -> Option<&str> {
+        self.draft.create_resource_ref(self.schema).id()?;
+        Some(without_fragment(self.base.as_str()))
+    }
+
     /// This place as it is inside: by the version of JSON Schema and the name that the schema gives itself, if it does.
+    /// What is referred to is read as validation reads it: the reference has led inside already, or past the name.
     pub(super) fn entered(&self, registry: &Registry<'s>) -> Result<Self, ReferencingError> {
+        if self.reference.is_some() {
+            return Ok(self.clone());
+        }
         let draft = self.draft.detect(self.schema);
         let resolver = registry.resolver((*self.base).clone());
         let resource = resolver.in_subresource(draft.create_resource_ref(self.schema))?;
@@ -56,6 +110,15 @@ impl<'s> Place<'s> {
         Self::new(schema, Arc::clone(&self.base), self.draft)
     }
 
+    /// The whole of this reference, with the name before it.
+    pub(super) fn resolved(
+        &self,
+        reference: &str,
+        registry: &Registry<'_>,
+    ) -> Result<Arc<Uri<String>>, ReferencingError> {
+        registry.resolve_uri(&self.base.borrow(), reference)
+    }
+
     /// What this reference names.
     pub(super) fn target<'r: 's>(
         &self,
@@ -64,8 +127,29 @@ impl<'s> Place<'s> {
     ) -> Result<Self, ReferencingError> {
         let resolver = registry.resolver((*self.base).clone());
         let (schema, resolver, draft) = resolver.lookup(reference)?.into_inner();
-        Ok(Self::new(schema, resolver.base_uri(), draft))
+        Ok(Self {
+            reference: Some(self.resolved(reference, registry)?),
+            ..Self::new(schema, resolver.base_uri(), draft)
+        })
     }
+
+    /// The schema with the name that references here are relative to.
+    pub(super) fn resource<'r: 's>(&self, registry: &'r Registry<'s>) -> Result<&'s Value, ReferencingError> {
+        let resolver = registry.resolver((*self.base).clone());
+        Ok(resolver.lookup("")?.contents())
+    }
+}
+
+/// A name without what comes after `#`.
+pub(super) fn without_fragment(name: &str) -> &str {
+    name.split_once('#').map_or(name, |(name, _)| name)
+}
+
+/// The anchor by which a reference names what it is to, if it does so by one.
+pub(super) fn anchor(reference: &str) -> Option<&str> {
+    let local = reference.strip_prefix('#');
+    let fragment = local.or_else(|| Some(reference.rsplit_once('#')?.1))?;
+    (!fragment.is_empty() && !fragment.starts_with('/')).then_some(fragment)
 }
 
 /// The keywords for which validation goes through what stands beside them again, to know what was looked at.
@@ -131,6 +215,17 @@ pub(super) fn parts<'s>(word: &str, value: &'s Value) -> (bool, Vec<(usize, &'s 
     }
 }
 
+/// How many names there are in these members for each of which others are listed: validation keeps a pointer for each
+/// such name, as for a keyword.
+pub(super) fn listed(members: &Map<String, Value>) -> usize {
+    let words = ["dependentRequired", "dependencies"];
+    let named = words.iter().filter_map(|word| members.get(*word)?.as_object());
+    named
+        .flat_map(Map::values)
+        .filter(|names| names.is_array())
+        .count()
+}
+
 /// How many bytes longer a pointer is with this name in it.
 fn segment_bytes(name: &str) -> usize {
     1 + name.len() + name.matches(['~', '/']).count()
@@ -176,5 +271,14 @@ fn collect_anchors(schema: &Value, pointer: usize, anchors: &mut HashMap<*const 
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The subschemas under this keyword, and those that are there only to be referred to.
+pub(super) fn all_subschemas<'s>(word: &str, value: &'s Value) -> Vec<&'s Value> {
+    match word {
+        "$defs" | "definitions" => value.as_object().into_iter().flat_map(Map::values).collect(),
+        "contentSchema" => vec![value],
+        _ => subschemas(word, value).1,
     }
 }

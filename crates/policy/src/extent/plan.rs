@@ -54,6 +54,7 @@ impl Plan {
         registry: &'s Registry<'s>,
         root: Place<'s>,
         loops: &HashSet<*const Value>,
+        has_one_base: bool,
     ) -> Result<Self, Fault> {
         let mut making = Making {
             registry,
@@ -72,8 +73,10 @@ impl Plan {
             making.check(&place, &mut node)?;
             plan.nodes.push(node);
         }
-        // What notes what was looked at remembers nothing, and what has two names is compiled under each.
-        let names = making.names.iter().filter(|_| !making.is_marking);
+        // What notes what was looked at remembers nothing, and what has two names is compiled under each. Where
+        // references are relative to several, it is compiled for each sequence of those that the way comes through.
+        let remembers = has_one_base && !making.is_marking;
+        let names = making.names.iter().filter(|_| remembers);
         for (target, _) in names.filter(|(_, names)| names.len() == 1) {
             plan.remember(*target);
         }

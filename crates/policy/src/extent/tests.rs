@@ -240,6 +240,213 @@ fn a_reference_that_only_validation_could_follow_is_refused() {
     }
 }
 
+/// What a reference is refused with to what two subschemas are called.
+fn of_name(name: &str) -> String {
+    format!("refers to what is in a subschema with the name `{name}`, and has more than one with it")
+}
+
+/// A schema with this name and with definitions of its own that multiply.
+fn multiplying(name: &str) -> Value {
+    let mut schema = chain(14, |next| json!({"allOf": [next.clone(), next]}));
+    schema["$id"] = json!(name);
+    schema
+}
+
+#[test]
+fn nothing_in_a_schema_takes_its_place() {
+    let hundred = |number: usize| {
+        let next = json!({"$ref": format!("#/$defs/d{}", number + 1)});
+        (format!("d{number}"), json!({"allOf": vec![next; 100]}))
+    };
+    let mut definitions: Map<String, Value> = (0..6).map(hundred).collect();
+    definitions.insert("d6".to_owned(), json!({"pattern": "^a"}));
+    let empty = json!({"$id": "json-schema:///"});
+    let inside = json!({"$id": "x:/", "properties": {"z": empty}});
+    for name in [None, Some("https://x.example/a")] {
+        for taking in [&empty, &inside] {
+            let mut schema =
+                json!({"properties": {"z": taking, "v": {"$ref": "#/$defs/d0"}}, "$defs": definitions});
+            if let Some(name) = name {
+                schema["$id"] = json!(name);
+            }
+            let expected = match name {
+                None => of_name("json-schema:///"),
+                // Nothing refers to anything by the other one's name.
+                Some(_) => "comes to more than 10000 subschemas with its references followed".to_owned(),
+            };
+            assert_eq!(refused(&schema), expected, "{schema}");
+        }
+    }
+}
+
+#[test]
+fn a_name_is_that_of_one_subschema() {
+    let merged = json!({"$id": "https://x.example/a", "properties": {
+        "p": {"$id": "https://x.example/b", "properties": {"q": {"$anchor": "n"}}},
+        "r": {"$id": "https://x.example/b"},
+        "s": {"$ref": "https://x.example/b#n"},
+    }});
+    let of_root = json!({"$id": "https://x.example/b", "properties": {"p": {"$id": "b"}}});
+    let in_a_fragment = json!({
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "$id": "https://x.example/b#n",
+        "definitions": {"p": {"$id": "https://x.example/b"}},
+    });
+    assert_eq!(refused(&merged), of_name("https://x.example/b"));
+    // One that is registered already keeps nothing from starting.
+    let rules = ParameterRules::of(&action("x", true, Some(merged))).unwrap();
+    assert!(rules.fault().is_some());
+    // Where nothing refers to either, there is nothing to mistake.
+    for schema in [&of_root, &in_a_fragment] {
+        assert!(Extent::of(schema).is_ok(), "{schema}");
+    }
+    let mut referring = of_root;
+    referring["properties"]["r"] = json!({"$ref": "#/properties/p"});
+    assert_eq!(refused(&referring), of_name("https://x.example/b"));
+    // As where a type is written once more with another description.
+    let node = |said: &str| json!({"$id": "node", "description": said, "type": "string"});
+    let rules = accepted(&json!({"properties": {"a": node("first"), "b": node("second")}}));
+    assert!(rules.read(r#"{"a": "text", "b": "text"}"#).is_ok());
+    assert!(rules.read(r#"{"a": "text", "b": 1}"#).is_err());
+    // What is written wherever it is used is one schema.
+    let user = json!({"$id": "user", "type": "object", "properties": {"of": {"$ref": "user"}}});
+    let rules = accepted(&json!({"properties": {"a": user, "b": user, "c": {"$ref": "user"}}}));
+    assert!(rules.read(r#"{"a": {}, "b": {"of": {}}, "c": {}}"#).is_ok());
+    assert!(rules.read(r#"{"c": {"of": 1}}"#).is_err());
+}
+
+#[test]
+fn a_bundled_schema_is_counted_where_it_is_referred_to() {
+    let schema = json!({
+        "$id": "https://x.example/a",
+        "properties": {"v": {"$ref": "b"}, "w": {"$ref": "b#n"}},
+        "$defs": {"b": {
+            "$id": "b",
+            "properties": {"y": {"$ref": "#/$defs/c"}},
+            "$defs": {"c": {"$anchor": "n", "type": "string"}},
+        }},
+    });
+    let extent = Extent::of(&schema).unwrap();
+    assert_eq!(
+        (extent.subschemas, extent.alternatives, extent.is_recursive),
+        (7, 0, false)
+    );
+    let rules = accepted(&schema);
+    assert!(rules.read(r#"{"v": {"y": "text"}, "w": "text"}"#).is_ok());
+    assert!(rules.read(r#"{"v": {"y": 1}}"#).is_err());
+    assert!(rules.read(r#"{"w": 1}"#).is_err());
+}
+
+#[test]
+fn references_lead_where_validation_follows_them() {
+    let small = |name: &str| json!({"$id": name});
+    for schema in [
+        // The root's own name counts twice where it is relative.
+        json!({"$id": "a/b", "properties": {"v": {"$ref": "c"}},
+            "$defs": {"s": small("json-schema:///a/c"), "l": multiplying("json-schema:///a/a/c")}}),
+        // That of what is referred to counts once.
+        json!({"$id": "https://x.example/a", "properties": {"v": {"$ref": "#/$defs/d"}},
+            "$defs": {"d": {"$id": "b/", "$ref": "c"}, "s": small("b/b/c"), "l": multiplying("b/c")}}),
+    ] {
+        assert!(refused(&schema).starts_with("comes to more than"), "{schema}");
+    }
+}
+
+#[test]
+fn what_validation_may_read_otherwise_is_refused() {
+    let kept = json!({"properties": {"p": {"$id": "b/", "properties": {"s": {"$ref": "c"}}}}});
+    for (schema, message) in [
+        (
+            json!({"$id": "https://x.example/a", "kept": kept, "$defs": {"c": {"$id": "c"}, "d": {"$id": "b/c"}},
+                "properties": {"u": {"$ref": "#/kept"}, "v": {"$ref": "#/kept/properties/p/properties/s"}}}),
+            "has a subschema that is read in two ways",
+        ),
+        (
+            json!({"$id": "https://x.example/a", "properties": {"v": {"$ref": "b"}}, "$defs": {
+                "l": {"$dynamicAnchor": "n", "pattern": "a"},
+                "b": {"$id": "b", "$ref": "#n", "$defs": {"s": {"$dynamicAnchor": "n"}}},
+            }}),
+            "has a reference whose target depends",
+        ),
+        (
+            json!({
+                "$schema": "http://json-schema.org/draft-07/schema#",
+                "allOf": [{"$ref": "#A"}, {"$ref": "#%41"}],
+                "definitions": {"l": {"$id": "#A", "pattern": "a"}, "s": {"$id": "#%41"}},
+            }),
+            "refers by an anchor with `%` in it, `#%41`",
+        ),
+        (
+            json!({"$id": "https://x.example/a", "properties": {"v": {"$ref": "c#n"}}, "$defs": {
+                "c": {"$id": "c"},
+                "d": {"$id": "json-schema:///c", "$defs": {"n": {"$anchor": "n"}}},
+            }}),
+            "refers by `c#n` to what is not inside",
+        ),
+    ] {
+        assert!(refused(&schema).starts_with(message), "{schema}");
+    }
+}
+
+#[test]
+fn a_way_back_through_other_names_counts_for_each_order_of_them() {
+    // Each may refer to the other by its name.
+    let schema = json!({"$ref": "A", "$defs": {
+        "A": {"$id": "A", "type": "object", "properties": {"b": {"$ref": "B"}}},
+        "B": {"$id": "B", "type": "object", "properties": {"a": {"$ref": "A"}}},
+    }});
+    assert!(Extent::of(&schema).unwrap().is_recursive);
+    let rules = accepted(&schema);
+    assert!(rules.read(r#"{"b": {"a": {"b": {}}}}"#).is_ok());
+    assert!(rules.read(r#"{"b": {"a": {"b": 1}}}"#).is_err());
+
+    // But each of these within one another, which all refer to those around them, is compiled once for each way there.
+    let around = |inner: Value, number: usize| {
+        let back = |to: usize| (format!("r{to}"), json!({"$ref": format!("a{to}")}));
+        let mut members: Map<String, Value> = (0..=number).map(back).collect();
+        members.insert("inner".to_owned(), inner);
+        json!({"$id": format!("a{number}"), "properties": members})
+    };
+    let within = |count: usize| (0..count).rev().fold(json!({}), around);
+    assert!(Extent::of(&within(2)).is_ok());
+    refused(&within(12));
+
+    // And what was only gone through again, to know what was looked at, is compiled where a way leads back to it.
+    let again = |count: usize| {
+        let back = (0..count).map(|number| json!({"$id": format!("x{number}"), "items": {"$ref": "a"}}));
+        let all: Vec<Value> = vec![json!({}); 2_100].into_iter().chain(back).collect();
+        json!({
+            "properties": {"r": {"$ref": "a", "unevaluatedProperties": false}},
+            "$defs": {"a": {"$id": "a", "allOf": all}},
+        })
+    };
+    assert!(Extent::of(&again(0)).is_ok());
+    assert!(refused(&again(600)).starts_with("comes to more than"));
+}
+
+#[test]
+fn a_subschema_is_referred_to_in_few_ways_of_writing() {
+    let written = |ways: usize| {
+        let way = |number: usize| {
+            let index = "0".repeat(number);
+            (index.clone(), json!({"$ref": format!("#/k/{index}")}))
+        };
+        let back: Map<String, Value> = (1..=ways).map(way).collect();
+        json!({"$ref": "#/k/0", "k": [{"properties": back}]})
+    };
+    assert!(Extent::of(&written(4)).is_ok());
+    assert_eq!(
+        refused(&written(5)),
+        "refers to one subschema in more than 4 ways of writing"
+    );
+    // A name with dots in it is not written in another way.
+    let in_dots = json!({
+        "$id": "https://x.example/a",
+        "items": {"allOf": vec![json!({"$ref": "a"}), json!({"$ref": "./a"}), json!({"$ref": "#"}), json!({"$ref": "a#"})]},
+    });
+    assert!(Extent::of(&in_dots).is_ok());
+}
+
 #[test]
 fn errors_are_told_where_few_can_be_collected() {
     let optional = json!({"properties": {"x": {"anyOf": [{"type": "string"}, {"type": "null"}]}}});
@@ -267,18 +474,14 @@ fn a_value_is_checked_where_that_takes_few_steps() {
     let rows = json!({"rows": vec![row; 800]});
     assert!(Extent::of(&table).unwrap().can_check(&rows));
 
-    // Few values, each compared with many others many times.
-    let either = |word: &str| json!({"allOf": vec![json!({"$ref": word}); 70]});
+    // Values that are each compared with many others.
     let values: Vec<Value> = (10_000..19_000)
         .map(|value| json!(value))
         .chain([json!("")])
         .collect();
-    let comparing = json!({
-        "properties": {"x": {"items": {"$ref": "#/$defs/a"}}},
-        "$defs": {"a": either("#/$defs/b"), "b": either("#/$defs/e"), "e": {"enum": values}},
-    });
+    let comparing = json!({"properties": {"x": {"items": {"enum": values}}}});
     let extent = Extent::of(&comparing).unwrap();
-    assert!(!extent.can_check(&json!({"x": [18_999]})));
+    assert!(!extent.can_check(&json!({"x": vec![18_999; 4_900]})));
     assert!(extent.can_check(&json!({"x": []})));
 
     // Many values, each gone through by many subschemas, and the same where it refers to itself.
@@ -419,10 +622,14 @@ fn names_that_are_listed_are_looked_up_one_by_one() {
         json!({"dependencies": each}),
         json!({"dependentRequired": {"1": names}}),
     ] {
-        assert!(!can_check(&often(&schema), &object), "{schema}");
         assert!(can_check(&json!({"properties": {"x": schema}}), &object));
+        let of_each = json!({"properties": {"x": {"items": schema}}});
+        assert!(
+            !can_check(&of_each, &json!({"x": vec![json!({}); 1_600]})),
+            "{schema}"
+        );
         // Nothing of an object is looked up in a text.
-        assert!(can_check(&often(&schema), &json!({"x": "text"})));
+        assert!(can_check(&of_each, &json!({"x": vec!["text"; 1_600]})));
     }
 }
 
@@ -678,6 +885,15 @@ fn a_schema_whose_pointers_would_fill_the_memory_is_refused_before_it_is_compile
     );
     assert!(refused(&named(&format!("x:/{}", "a".repeat(40_000)), 1)).starts_with(POINTERS));
     assert!(Extent::of(&named("x:/a", 1)).is_ok());
+    // And for each name that lists others.
+    let listing = |word: &str, length: usize| {
+        let each: Map<String, Value> = (0..3_600).map(|number| (number.to_string(), json!([]))).collect();
+        json!({"$id": "x:/", "properties": {" ".repeat(length): {word: each}}})
+    };
+    for word in ["dependentRequired", "dependencies"] {
+        assert!(refused(&listing(word, 32_000)).starts_with(POINTERS), "{word}");
+        assert!(Extent::of(&listing(word, 1)).is_ok(), "{word}");
+    }
     let rules = ParameterRules::of(&action("x", true, Some(within(&name)))).unwrap();
     assert!(
         rules.fault().is_some(),
@@ -711,6 +927,49 @@ fn the_pointer_behind_a_reference_is_the_one_to_what_it_names() {
         "$defs": {"back": {"properties": {"z": {"allOf": vec![json!({"$ref": "#a"}); 500]}}}},
     });
     assert!(refused(&leading_back).starts_with(POINTERS));
+}
+
+/// What copies that are too large together are refused with.
+const COPIES: &str = "takes more than 67108864 bytes for what is no subschema in it";
+
+#[test]
+fn what_is_copied_for_each_way_there_is_bounded() {
+    let numbers = |count: usize| vec![0; count];
+    let by_names = |times: usize, definition: Value| {
+        let name = |number: usize| (number.to_string(), json!({"$ref": "#/$defs/d"}));
+        let properties: Map<String, Value> = (0..times).map(name).collect();
+        json!({"properties": properties, "$defs": {"d": definition}})
+    };
+    for definition in [
+        json!({"x": numbers(14_000)}),
+        json!({"enum": numbers(14_000)}),
+        json!({"contentSchema": {"x": numbers(14_000)}}),
+        json!({"description": "x".repeat(60_000)}),
+    ] {
+        assert!(Extent::of(&by_names(1, definition.clone())).is_ok());
+        assert!(refused(&by_names(1_200, definition)).starts_with(COPIES));
+    }
+    // What is there only to be referred to is copied where that is no keyword.
+    let defined = json!({"$defs": {"x": {"x": numbers(14_000)}}});
+    let mut schema = by_names(1_200, defined);
+    assert!(Extent::of(&schema).is_ok());
+    schema["$schema"] = json!("http://json-schema.org/draft-07/schema#");
+    assert!(refused(&schema).starts_with(COPIES));
+
+    // It is copied once more where it is compiled to know what was looked at.
+    let by_marks = |times: usize, word: &str| {
+        let reference = json!({"$ref": "#d", word: {}});
+        json!({
+            "allOf": vec![reference; times],
+            "$defs": {"d": {"$anchor": "d", "if": {"x": numbers(15_000)}}},
+        })
+    };
+    assert!(refused(&by_marks(800, "unevaluatedProperties")).starts_with(COPIES));
+    assert!(refused(&by_marks(40, "unevaluatedProperties")).starts_with(COPIES));
+    assert!(Extent::of(&by_marks(40, "description")).is_ok());
+
+    let names: Vec<String> = (0..600).map(|number| format!("name_{number}")).collect();
+    assert!(Extent::of(&by_names(1_000, json!({"enum": names}))).is_ok());
 }
 
 #[test]
