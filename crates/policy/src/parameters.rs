@@ -4,7 +4,7 @@
 
 use crate::diagnostics::Diagnostic;
 use crate::extent::{Extent, Fault};
-use crate::input;
+use crate::input::{self, Mismatch};
 use crate::json_schema::Record;
 use crate::obligations::Obligations;
 use crate::question::Unanswerable;
@@ -37,10 +37,14 @@ const CLASS_BYTES: usize = 128;
 /// What is said of a schema whose patterns take longer.
 const TOO_MANY_ESCAPES: &str =
     "has patterns with so many classes like `\\s` that they cannot be read in time";
-/// How much is said of why parameters cannot be checked.
-const UNCHECKED_CHARS_MAX: usize = 256;
+/// How much is said of what is wrong with parameters, or of why they cannot be checked. Each denial records it.
+const SAID_CHARS_MAX: usize = 256;
+/// How long the pointer to it may be, in bytes.
+const POINTER_BYTES_MAX: usize = 256;
 /// What is said of a member instead of its name, which is the caller's.
 const UNNAMED_MEMBER: &str = "a member in it that the action's schema does not name";
+/// What is said of a member instead of a pointer to it that would be too long.
+const FAR_MEMBER: &str = "something further inside of it";
 /// What is said of a schema that compiles only with its patterns as they were sent.
 const NOT_TRANSLATED: &str = "has a reference into `patternProperties`, or a pattern that is too long once `.` and `\\b` in it are written out";
 
@@ -162,8 +166,7 @@ impl ParameterRules {
         let Value::Object(object) = value else {
             return Err(invalid("", "is not an object".into()));
         };
-        let input = input::record(&self.record, &object)
-            .map_err(|mismatch| invalid(&mismatch.pointer, mismatch.detail.into()))?;
+        let input = input::record(&self.record, &object).map_err(|mismatch| mistyped(&mismatch))?;
         Ok(Parameters {
             rules: self,
             object,
@@ -304,11 +307,28 @@ impl Check {
 /// What is said of all parameters of an action whose schema none can be checked against. It says why, but of a long
 /// pattern only the beginning.
 fn unchecked(fault: &Diagnostic) -> Unanswerable {
-    let mut why: String = fault.message.chars().take(UNCHECKED_CHARS_MAX).collect();
-    if why.len() < fault.message.len() {
-        why.push('…');
-    }
+    let why = beginning(&fault.message);
     invalid("", format!("cannot be checked: the action's schema {why}"))
+}
+
+/// As much of a text as is said, with a mark where there is more.
+fn beginning(text: &str) -> String {
+    match text.char_indices().nth(SAID_CHARS_MAX) {
+        Some((end, _)) => format!("{}…", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+/// What is said of parameters of which one does not have its type. The schema has named the way to it.
+fn mistyped(mismatch: &Mismatch) -> Unanswerable {
+    let Mismatch { pointer, detail } = mismatch;
+    if pointer.len() <= POINTER_BYTES_MAX {
+        return invalid(pointer, (*detail).to_owned());
+    }
+    // A member begins at each slash, and a slash is no part of another character.
+    let within = &pointer.as_bytes()[..=POINTER_BYTES_MAX];
+    let end = within.iter().rposition(|byte| *byte == b'/').unwrap_or_default();
+    invalid(&pointer[..end], format!("{FAR_MEMBER} {detail}"))
 }
 
 /// What is wrong with this value. Where many errors would have to be collected, that it is wrong is all that is said.
@@ -316,31 +336,35 @@ fn wrong(validator: &Validator, extent: &Extent, originals: &Originals, value: &
     let told = extent.can_tell(value).then(|| validator.validate(value).err());
     match told.flatten() {
         Some(error) => {
-            let (pointer, said) = (named(&error, value), said(&error, originals));
-            if pointer == error.instance_path().as_str() {
-                invalid(pointer, said)
-            } else {
-                invalid(pointer, format!("{UNNAMED_MEMBER} {said}"))
+            let said = beginning(&said(&error, originals));
+            match named(&error, value) {
+                (pointer, None) => invalid(pointer, said),
+                (pointer, Some(rest)) => invalid(pointer, format!("{rest} {said}")),
             }
         }
         None => invalid("", "does not satisfy the action's schema".into()),
     }
 }
 
-/// Where an error in this value is, as far as the schema has names for the way there. What the caller has called a
-/// member is part of a value, and as long as the caller likes.
-fn named<'e>(error: &'e ValidationError<'_>, value: &Value) -> &'e str {
+/// Where an error in this value is, as far as the schema has names for the way there and they are not too long, and
+/// what is said of the rest of the way. What the caller has called a member is part of a value, and as long as the
+/// caller likes.
+fn named<'e>(error: &'e ValidationError<'_>, value: &Value) -> (&'e str, Option<&'static str>) {
     let path = error.instance_path().as_str();
     let mut way = error.evaluation_path().as_str().split('/');
     let mut known = "";
     for token in path.split('/').skip(1) {
         let is_index = value.pointer(known).is_some_and(Value::is_array);
         if !is_index && !leads_to(&mut way, token) {
-            return known;
+            return (known, Some(UNNAMED_MEMBER));
         }
-        known = &path[..known.len() + 1 + token.len()];
+        let end = known.len() + 1 + token.len();
+        if end > POINTER_BYTES_MAX {
+            return (known, Some(FAR_MEMBER));
+        }
+        known = &path[..end];
     }
-    path
+    (path, None)
 }
 
 /// Whether the rest of a way through a schema leads to a property of this name; the way goes on behind it.

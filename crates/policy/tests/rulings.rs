@@ -577,6 +577,78 @@ fn what_the_caller_has_called_a_member_is_part_of_a_value() {
     }
 }
 
+#[test]
+fn what_is_wrong_with_parameters_is_told_with_a_bound() {
+    let long = "é".repeat(1_000);
+    let options: Vec<String> = (0..5_000).map(|number| number.to_string()).collect();
+    let far = "n".repeat(300);
+    let schema = json!({"type": "object", "properties": {
+        "pattern": {"pattern": format!("^{long}$")},
+        "options": {"enum": options},
+        "lacking": {"required": [long]},
+        "path": {"dependentSchemas": {&far: {"maxProperties": 0}}},
+        "a": {"properties": {"b": {"properties": {&far: {"type": "string"}}}}},
+        "typed": {"type": "object", "properties": {
+            "near": {"type": "object", "properties": {&far: {"type": "number"}}},
+        }},
+    }});
+    let of_path = format!(
+        "does not satisfy `/properties/path/dependentSchemas/{}…",
+        "n".repeat(256 - 52)
+    );
+    for (parameters, pointer, detail) in [
+        (
+            json!({"pattern": "a"}),
+            "/pattern",
+            format!("does not match \"^{}…", "é".repeat(256 - 17)),
+        ),
+        (
+            json!({"lacking": {}}),
+            "/lacking",
+            format!("lacks `{}…", "é".repeat(256 - 7)),
+        ),
+        (json!({"path": {&far: 1}}), "/path", of_path),
+        (
+            json!({"a": {"b": {&far: 1}}}),
+            "/a/b",
+            "something further inside of it is not of type \"string\"".to_owned(),
+        ),
+        // It satisfies the schema, but policies cannot see it as a decimal.
+        (
+            json!({"typed": {"near": {&far: 0.123_456}}}),
+            "/typed/near",
+            "something further inside of it has more than four decimal places or too many digits, so policies cannot judge it"
+                .to_owned(),
+        ),
+    ] {
+        let world = World {
+            schema: Some(schema.clone()),
+            parameters: parameters.clone(),
+            ..World::default()
+        };
+        let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+        let invalid = Unanswerable::InvalidParameters {
+            pointer: pointer.to_owned(),
+            detail,
+        };
+        assert_eq!(world.ask(&set), Err(invalid), "{parameters}");
+    }
+    let world = World {
+        schema: Some(schema),
+        parameters: json!({"options": "none"}),
+        ..World::default()
+    };
+    let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+    match world.ask(&set) {
+        Err(Unanswerable::InvalidParameters { pointer, detail }) => {
+            assert_eq!(pointer, "/options");
+            assert!(detail.starts_with("is not one of"), "{detail}");
+            assert!(detail.chars().count() <= 257, "{detail}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 /// Parameters `root` of this depth: blocks inside blocks, and this one innermost.
 fn nested(depth: usize, innermost: Value) -> Value {
     let around = |inner: Value, _| json!({"type": "quote", "children": [inner]});
