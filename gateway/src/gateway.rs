@@ -59,9 +59,10 @@ pub struct Options {
     pub answers: Answers,
     /// How many connections may be open at all listeners.
     pub connections_max: usize,
-    /// How many asks may be in the gateway, and how many may wait to be recorded. One tenant alone gets half of that.
+    /// How many asks may be in the gateway, and how many may wait to be recorded, long ones counted as several. One
+    /// tenant alone gets half of that.
     pub queue_max: usize,
-    /// How many asks are recorded in one commit.
+    /// How many asks are recorded in one commit, long ones counted as several.
     pub batch_max: usize,
     /// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
     pub budgets_max: u64,

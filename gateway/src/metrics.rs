@@ -144,7 +144,7 @@ impl Metrics {
         registry.register("commit_seconds", "Time to make a batch durable", self.commit_seconds.clone());
         registry.register("commit_entries", "Ledger entries in a batch", self.commit_entries.clone());
         registry.register("batch_retries", "Batches that were made again, each time they were, by why", self.batch_retries.clone());
-        registry.register("sequencer_waiting", "Asks and other things of agents, and changes, that wait to be recorded", self.waiting.clone());
+        registry.register("sequencer_waiting", "Asks and other things of agents, long ones counted as several, and changes, that wait to be recorded", self.waiting.clone());
         registry.register("asks", "Asks that are being answered", self.asks.clone());
         registry.register("asks_max", "How many asks may be answered at once, at the pace of the last tenth of a second", self.asks_max.clone());
         registry.register("event_streams", "Streams of events that are open", self.event_streams.clone());

@@ -58,6 +58,9 @@ pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 /// many at most, so with them there may be nearly twice as many; a batch of asks comes together, too.
 pub(crate) const APPROVALS_MAX: u32 = 32;
 
+/// So many bytes that are to be recorded take as much room as one more proposal.
+const WEIGHED_BYTES: usize = 16 << 10;
+
 /// Proof that something is on disk and in the chain. All of its fields are private, so only this module can make one,
 /// and there is no answer without it.
 #[derive(Debug)]
@@ -162,6 +165,8 @@ pub struct Terms {
 
 struct Submission {
     proposals: Vec<Proposal>,
+    /// How much of a commit they take.
+    weight: usize,
     terms: Terms,
     reply: Reply,
 }
@@ -202,9 +207,9 @@ pub struct Parts {
     pub fork: Arc<OnceLock<Fork>>,
     /// How long nobody may have looked what other gateways have changed when something is decided.
     pub snapshot_age_max: Duration,
-    /// How many proposals may wait.
+    /// How many proposals may wait, if they are short: long ones count as several.
     pub queue_max: usize,
-    /// How many proposals make a batch.
+    /// How many proposals make a batch, counted in the same way.
     pub batch_max: usize,
 }
 
@@ -288,14 +293,15 @@ impl Sequencer {
 
     async fn submit(&self, terms: Terms, proposals: Vec<Proposal>) -> Result<Vec<CommitStatus>, Fault> {
         let (reply, answer) = oneshot::channel();
-        let (lane, size) = (lane_of(&proposals), proposals.len());
+        let (lane, weight) = (lane_of(&proposals), weight_of(&proposals));
         let submission = Submission {
             proposals,
+            weight,
             terms,
             reply,
         };
         self.queue
-            .push(lane, size, submission)
+            .push(lane, weight, submission)
             .map_err(|error| match error {
                 NoEntry::Full => Fault::Overloaded,
                 NoEntry::Closed => Fault::LedgerUnavailable,
@@ -342,7 +348,7 @@ impl Sequencer {
         Duration::from_micros(self.commit_micros.load(Ordering::Relaxed))
     }
 
-    /// How many proposals of agents and how many submissions of people and jobs wait.
+    /// How many proposals of agents, long ones as several, and how many submissions of people and jobs wait.
     pub fn waiting(&self) -> usize {
         self.queue.waiting()
     }
@@ -366,6 +372,15 @@ fn lane_of(proposals: &[Proposal]) -> Lane {
         _ => (Rank::People, first.tenant),
     };
     Lane { rank, tenant }
+}
+
+/// How much room they take: each that is short as much as one, and a long one as much as its bytes. So the queue and a
+/// commit are bounded in bytes, too: everybody waits for a commit, and a server ends one that takes too long.
+fn weight_of(proposals: &[Proposal]) -> usize {
+    let weights = proposals
+        .iter()
+        .map(|proposal| 1 + proposal.bytes() / WEIGHED_BYTES);
+    weights.sum()
 }
 
 /// Whether it tells that the time of something is over.
@@ -402,19 +417,41 @@ fn status_of(disposition: Disposition) -> CommitStatus {
 mod tests {
     use super::*;
     use engine::budgets::moves::{BudgetChange, BudgetMove};
+    use engine::{EntryKind, ProposedEntry};
     use model::{ApprovalId, BudgetId, ReservationId};
     use serde_json::json;
 
     const TENANT: TenantId = TenantId::from_bytes([1; 16]);
 
-    fn lane_of_one(intent: Intent) -> (Rank, TenantId) {
-        let lane = lane_of(&[Proposal {
+    fn proposal(intent: Intent) -> Proposal {
+        Proposal {
             tenant: TENANT,
             revision: 0,
             base: Digest::of(b"policies"),
             intent,
-        }]);
+        }
+    }
+
+    fn lane_of_one(intent: Intent) -> (Rank, TenantId) {
+        let lane = lane_of(&[proposal(intent)]);
         (lane.rank, lane.tenant)
+    }
+
+    /// A proposal whose entry has a body of so many bytes.
+    fn of_bytes(bytes: usize) -> Proposal {
+        let body = canon::of(&"x".repeat(bytes - 2)).unwrap();
+        proposal(Intent::Note(ProposedEntry::new(EntryKind::ApprovalRefused, body)))
+    }
+
+    #[test]
+    fn what_is_short_weighs_one_and_what_is_long_one_more_for_every_16_kib() {
+        assert_eq!(weight_of(&[]), 0);
+        let short = of_bytes(WEIGHED_BYTES - 1);
+        assert_eq!(weight_of(&[short]), 1);
+        let exact = of_bytes(WEIGHED_BYTES);
+        assert_eq!(weight_of(&[exact]), 2);
+        let several = [of_bytes(2), of_bytes(10 * WEIGHED_BYTES + 1)];
+        assert_eq!(weight_of(&several), 1 + 11);
     }
 
     /// Such a submission is about several tenants, and one of them may have a crowd in its lane.

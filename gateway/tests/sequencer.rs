@@ -529,6 +529,44 @@ async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
     stage.assert_sound().await;
 }
 
+/// A server ends a commit that takes too long, and then everybody in it is refused.
+#[tokio::test]
+async fn asks_that_are_long_fill_commits_and_the_queue_by_their_bytes() {
+    /// How many fill the half of the queue that one tenant may have: each counts as 16, and entries may grow by 10 kB
+    /// before it weighs 17.
+    const LONG: usize = 64;
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("quiet").await;
+    stage.faults.plan([Fault::Hold]);
+    let ask = |body: Value| {
+        let stage = Arc::clone(&stage);
+        tokio::spawn(async move { stage.ask(&body).await })
+    };
+    let first = ask(changing());
+    until(|| stage.faults.held() == 1).await;
+    let mut long = changing();
+    long["context"]["attributes"] = json!({"note": "x".repeat(250_000)});
+    let all_long: Vec<_> = (0..LONG).map(|_| ask(long.clone())).collect();
+    until(|| stage.gateway.sequencer.waiting() == LONG * 16).await;
+    let beside = {
+        let (stage, token) = (Arc::clone(&stage), other.token.clone());
+        tokio::spawn(async move { stage.authorize(&token, &support::tenancy::reading()).await })
+    };
+    until(|| stage.gateway.sequencer.waiting() == LONG * 16 + 1).await;
+    assert!(!stage.gateway.sequencer.has_room(stage.tenant));
+    assert!(stage.gateway.sequencer.has_room(other.id));
+    stage.faults.let_go();
+    first.await.unwrap().expect(200);
+    for asked in all_long {
+        asked.await.unwrap().expect(200);
+    }
+    beside.await.unwrap().expect(200);
+    // 512 of 16 KiB, and what it takes to come to that.
+    let largest = stage.faults.largest_commit();
+    assert!(largest <= 9 << 20, "a commit had {largest} bytes");
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_caller_that_hangs_up_is_recorded_like_any_other() {
     let stage = Arc::new(Stage::set().await);

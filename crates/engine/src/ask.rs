@@ -43,6 +43,8 @@ pub struct Ask {
     pub request_id: Option<Name>,
     /// SHA-256 of its canonical text: what makes it the same ask again.
     pub digest: Digest,
+    /// How long that text is.
+    pub bytes: usize,
     /// What the agent wants to do.
     pub action: FrozenAction,
     /// Whether the caller says that it changes anything.
@@ -223,6 +225,7 @@ impl Ask {
         Ok(Self {
             request_id: body.request_id,
             digest: text.digest(),
+            bytes: text.as_bytes().len(),
             claims_mutation: body.tool_call.mutates_state.unwrap_or(false),
             action: FrozenAction::freeze(body.tool_call),
             claimed_trust: body.context.source_trust,

@@ -572,6 +572,11 @@ impl UnsealedAnswer {
         &self.digest
     }
 
+    /// How long it is.
+    pub const fn bytes(&self) -> usize {
+        self.text.len()
+    }
+
     /// The answer with its receipt, as it is the one at `index` of a batch: the exact bytes that are stored and sent.
     pub fn seal(&self, batch: &SealedBatch, index: usize, receipt: &Receipt<'_>) -> bytes::Bytes {
         let mut text = String::with_capacity(self.text.len() + RECEIPT_BYTES);

@@ -59,6 +59,24 @@ impl Proposal {
             | Intent::Erasure { .. } => false,
         }
     }
+
+    /// How long it is where that goes by what somebody has sent: the bodies of its entries, its answer, and what people
+    /// are shown. What a decision names by its digest is not counted: many name the same, and a batch has it once.
+    pub fn bytes(&self) -> usize {
+        match &self.intent {
+            Intent::Decision(decision) => decision.bytes(),
+            Intent::Change(change) | Intent::Base { change, .. } => change.entry.bytes(),
+            Intent::NewTenant {
+                announcement, change, ..
+            } => announcement.bytes() + change.entry.bytes(),
+            Intent::Observation(entry, _)
+            | Intent::Note(entry)
+            | Intent::Erasure { entry, .. }
+            | Intent::Outcome { entry, .. } => entry.bytes(),
+            // Both are short, and worded when they are recorded.
+            Intent::Approval(_) | Intent::Budget(_) => 0,
+        }
+    }
 }
 
 /// What a proposal is to record, and what it changes.
@@ -132,6 +150,10 @@ impl ProposedEntry {
             body_digest: body.digest(),
             body,
         }
+    }
+
+    fn bytes(&self) -> usize {
+        self.body.as_bytes().len()
     }
 }
 
@@ -239,6 +261,14 @@ impl Records {
             Self::Costed(costed) => costed.judgement.reason,
         }
     }
+
+    /// How long they are. What is not worded yet says about as much as its ask.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Worded(wording) => wording.entry.bytes() + wording.answer.bytes(),
+            Self::Costed(costed) => costed.ask.bytes,
+        }
+    }
 }
 
 /// A decision that waits for its place in the chain.
@@ -269,4 +299,19 @@ pub struct ProposedDecision {
     pub shadow: Option<Verdict>,
     /// What the entry names by its digest, as far as it is not known to be stored.
     pub contents: Vec<ContentRow>,
+}
+
+impl ProposedDecision {
+    fn bytes(&self) -> usize {
+        let shown = match &self.approval {
+            Some(ApprovalUse::Asks(approval)) => {
+                let request = &approval.request;
+                let sources = request.sources.iter();
+                let sources = sources.map(|(pointer, level)| pointer.len() + level.as_str().len());
+                request.parameters.as_ref().map_or(0, String::len) + sources.sum::<usize>()
+            }
+            _ => 0,
+        };
+        self.records.bytes() + shown
+    }
 }

@@ -122,6 +122,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         self.plan.go.add_permits(1);
     }
 
+    /// How many bytes the bodies of entries have in the largest commit so far.
+    pub fn largest_commit(&self) -> usize {
+        self.plan.largest.load(Ordering::SeqCst)
+    }
+
     /// Makes everything but commits fail from now on, or nothing.
     pub fn fail_reads(&self, fail: bool) {
         self.reads_fail.store(fail, Ordering::SeqCst);
@@ -266,7 +271,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     }
 }
 
-/// What is to become of the next commits, and the gate that some of them are held at.
+/// What is to become of the next commits, the gate that some of them are held at, and how large the largest was.
 #[derive(Debug)]
 struct Plan {
     // INVARIANT: never locked across an await.
@@ -274,6 +279,7 @@ struct Plan {
     held: AtomicUsize,
     /// Has a permit for each commit that was let go.
     go: Semaphore,
+    largest: AtomicUsize,
 }
 
 impl Default for Plan {
@@ -282,6 +288,7 @@ impl Default for Plan {
             faults: Mutex::default(),
             held: AtomicUsize::new(0),
             go: Semaphore::new(0),
+            largest: AtomicUsize::new(0),
         }
     }
 }
@@ -297,6 +304,9 @@ impl Plan {
         if writes_nothing(batch) {
             return Fault::Pass;
         }
+        let entries = batch.entries.iter();
+        let bodies: usize = entries.map(|entry| entry.body.as_bytes().len()).sum();
+        self.largest.fetch_max(bodies, Ordering::SeqCst);
         self.lock().pop_front().unwrap_or(Fault::Pass)
     }
 

@@ -1,9 +1,10 @@
 //! The queue before the sequencer: bounded, and fair between tenants.
 //!
-//! Every tenant has a lane of its own. It may grow as long as it is shorter than the room that is left, the rule of dynamic
+//! Every tenant has a lane of its own. It may grow until it is as long as the room that is left, the rule of dynamic
 //! thresholds (Choudhury and Hahne, 1998): a tenant that floods the gateway fills half of the queue, two that do fill a third
 //! each, and whoever comes rarely finds room. Lanes are served in turn, by how much of a batch they take (deficit round
-//! robin, Shreedhar and Varghese, 1995), so nobody waits for more than his share of the others.
+//! robin, Shreedhar and Varghese, 1995), so nobody waits for more than his share of the others. Room and turns go by
+//! weight: what is long takes as much as several that are short.
 //!
 //! What people and jobs change has lanes of its own, which are served before those of agents: agents that flood the
 //! gateway do not keep anybody from freezing them. The same rule holds there, so the people of one tenant leave room to
@@ -19,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Instant;
 use tokio::sync::Notify;
 
-/// How much of a batch a tenant gets before the next one has its turn, in proposals.
+/// How much of a batch a tenant gets before the next one has its turn, in short proposals.
 const QUANTUM: usize = 32;
 /// How many changes of directories may wait, and how many other submissions of people and jobs. Of both there are few.
 const CHANGES_MAX: usize = 256;
@@ -100,7 +101,7 @@ struct Tenant<T> {
     credit: usize,
 }
 
-/// A queue with room for so many proposals of agents.
+/// A queue with room for so many short proposals of agents.
 pub(super) fn queue<T>(room: usize) -> (Entrance<T>, Exit<T>) {
     let waiting = Waiting {
         ranks: [CHANGES_MAX, CHANGES_MAX, room].map(Lanes::with_room),
@@ -125,16 +126,20 @@ impl<T> Clone for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Puts something at the end of its lane; `size` is how many proposals it has. What people and jobs want takes one
-    /// place, however many it has.
-    pub(super) fn push(&self, lane: Lane, size: usize, item: T) -> Result<(), NoEntry> {
+    /// Puts something at the end of its lane; `weight` is how much room it takes. What people and jobs want takes one
+    /// place, whatever it weighs, and nothing takes more than a tenant may have.
+    pub(super) fn push(&self, lane: Lane, weight: usize, item: T) -> Result<(), NoEntry> {
         let inside = &self.0.0;
         let mut waiting = inside.lock();
         if waiting.is_closed {
             return Err(NoEntry::Closed);
         }
         let lanes = waiting.lanes(lane.rank);
-        let size = if lane.rank == Rank::Agents { size } else { 1 };
+        let size = if lane.rank == Rank::Agents {
+            weight.min(lanes.share())
+        } else {
+            1
+        };
         if !lanes.has_room(lane.tenant, size) {
             return Err(NoEntry::Full);
         }
@@ -145,12 +150,12 @@ impl<T> Entrance<T> {
         Ok(())
     }
 
-    /// Whether one more would find room now. By the time it comes that may have changed.
+    /// Whether one more that is short would find room now. By the time it comes that may have changed.
     pub(super) fn has_room(&self, lane: Lane) -> bool {
         self.0.0.lock().lanes(lane.rank).has_room(lane.tenant, 1)
     }
 
-    /// How many proposals of agents and how many submissions of people and jobs wait.
+    /// What the proposals of agents weigh that wait, and how many submissions of people and jobs do.
     pub(super) fn waiting(&self) -> usize {
         self.0.0.lock().ranks.iter().map(|lanes| lanes.size).sum()
     }
@@ -238,10 +243,16 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// How much of the room one tenant alone gets.
+    fn share(&self) -> usize {
+        (self.room / 2).max(1)
+    }
+
     fn has_room(&self, tenant: TenantId, size: usize) -> bool {
         let left = self.room.saturating_sub(self.size);
         let before = self.tenants.get(&tenant).map_or(0, |lane| lane.size);
-        size <= left && before < left
+        // Who has much already gets nothing that leaves less than that to the others.
+        size <= left.saturating_sub(before)
     }
 
     fn queue_up(&mut self, tenant: TenantId, size: usize, item: T) {
@@ -366,6 +377,40 @@ mod tests {
         let of_a = first.iter().filter(|lane| **lane == A).count() * 100;
         let of_b = first.iter().filter(|lane| **lane == B).count();
         assert!(of_a.abs_diff(of_b) <= 100 + QUANTUM, "{of_a} and {of_b}");
+    }
+
+    #[test]
+    fn what_is_heavy_takes_its_weight_of_the_room_and_of_a_turn() {
+        let (entrance, exit) = queue(1_024);
+        assert_eq!(fill(&entrance, A, 16), 512 / 16);
+        assert!(!entrance.has_room(A) && entrance.has_room(B));
+        assert_eq!(entrance.waiting(), 512);
+        assert_eq!(taken(&exit, usize::MAX).len(), 32);
+        entrance.push(A, 2 * QUANTUM, A).unwrap();
+        entrance.push(A, 1, A).unwrap();
+        entrance.push(B, 1, B).unwrap();
+        assert_eq!(taken(&exit, 3), [B, A, A]);
+    }
+
+    #[test]
+    fn what_is_heavier_than_all_room_gets_in_alone() {
+        let (entrance, exit) = queue(64);
+        entrance.push(A, 65, A).unwrap();
+        assert_eq!(entrance.push(A, 1, A), Err(NoEntry::Full));
+        // Whoever comes beside it finds room.
+        entrance.push(B, 1, B).unwrap();
+        assert_eq!(entrance.push(C, 65, C), Err(NoEntry::Full));
+        assert_eq!(taken(&exit, usize::MAX).len(), 2);
+        entrance.push(C, 65, C).unwrap();
+        assert_eq!(taken(&exit, usize::MAX), [C]);
+        assert_eq!(entrance.waiting(), 0);
+        // Nor does it beside what its tenant has already: the two would leave next to nothing to others.
+        let (entrance, _exit) = queue(64);
+        for _ in 0..31 {
+            entrance.push(A, 1, A).unwrap();
+        }
+        assert_eq!(entrance.push(A, 32, A), Err(NoEntry::Full));
+        entrance.push(B, 32, B).unwrap();
     }
 
     #[test]
