@@ -23,12 +23,14 @@ use crate::admission::Permit;
 use crate::changes;
 use crate::gateway::Gateway;
 use crate::http::json::Bounds;
+use crate::http::room::Taken;
 use crate::http::{AgentCaller, CanonicalBody, Code, Refusal, idempotency, query};
 use crate::limits::{Asking, Short, Tokens, quota};
 use crate::recording::ATTEMPTS_MAX;
 use crate::repeats::Given;
 use crate::sequencer::{CommitProof, CommitStatus, Terms};
 use axum::Extension;
+use axum::body::HttpBody;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -84,15 +86,25 @@ pub(crate) async fn answer(
     let is_where_it_belongs = received.has_place();
     let (admitted, request) = Admitted::new(gateway, caller, request, received).await?;
     if is_where_it_belongs || !admitted.permit.is_of_flood() {
-        return answer_admitted(gateway, admitted, request).await;
+        return answer_admitted(gateway, admitted, request, None).await;
     }
+    // It may wait long before it is read.
+    let bounds = Bounds::of(&gateway.options).of_agents_of(admitted.caller.tenant);
+    let unread = usize::try_from(request.body().size_hint().lower()).unwrap_or(usize::MAX);
+    let unread = bounds.keep(unread)?;
     gateway.metrics.count_slow_lane();
     let answering = Arc::clone(gateway);
-    let answer = async move { answer_admitted(&answering, admitted, request).await };
+    let answer = async move { answer_admitted(&answering, admitted, request, unread).await };
     gateway.slow_lane.run(answer).await
 }
 
-async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request) -> Result<Answer, Refusal> {
+/// The answer to an ask that has its place; `unread` is the room that its body has had until now.
+async fn answer_admitted(
+    gateway: &Gateway,
+    admitted: Admitted,
+    request: Request,
+    unread: Option<Taken>,
+) -> Result<Answer, Refusal> {
     let Admitted {
         caller,
         deadline,
@@ -100,9 +112,13 @@ async fn answer_admitted(gateway: &Gateway, admitted: Admitted, request: Request
     } = admitted;
     let (parts, body) = request.into_parts();
     let headers = &parts.headers;
-    let CanonicalBody(text) = CanonicalBody::read(headers, body, Bounds::of(&gateway.options)).await?;
+    let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
+    let CanonicalBody(text) = CanonicalBody::read(headers, body, bounds).await?;
+    drop(unread);
+    let _room = bounds.keep(text.as_bytes().len())?;
     let key = idempotency::key(headers)?;
     let mut ask = Ask::parse_named(&text, key.as_ref())?.delegated(&caller.delegation)?;
+    drop(text);
     check_idempotency_key(&ask, key.as_ref())?;
     ask.trace_id = ask.trace_id.or_else(|| trace_id(headers));
     let ask = Arc::new(ask);

@@ -53,7 +53,8 @@ pub struct Options {
     pub head_time_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
-    /// The room for all bodies that are on their way. Gateways with clones of these options share it.
+    /// The room for all bodies that are on their way, and for long asks that are not answered yet. Gateways with
+    /// clones of these options share it.
     pub arrivals: Arrivals,
     /// The room for all long answers that nobody has taken yet. Gateways with clones of these options share it.
     pub answers: Answers,

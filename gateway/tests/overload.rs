@@ -282,6 +282,64 @@ async fn bodies_on_their_way_have_so_much_room_together_and_half_of_it_the_agent
     stage.assert_sound().await;
 }
 
+/// This ask with a canonical text of 616 kB, which is more than a body may have: in that, numbers are shorter.
+fn with_long_text(mut ask: Value) -> Value {
+    ask["context"]["attributes"] = json!({"numbers": vec![1e20; 28_000]});
+    ask
+}
+
+#[tokio::test]
+async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_it_the_agents_of_a_tenant() {
+    /// How many have half of 64 MiB.
+    const KEPT: usize = 54;
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("quiet").await;
+    let mut long = with_long_text(changing());
+    // It is looked up before anything is judged, and there it is held.
+    long["approval_id"] = json!("apr_00000000000000000000000000");
+    stage.faults.hold_approvals(true);
+    let waiting: Vec<_> = (0..KEPT)
+        .map(|_| post(&stage, "/v1/authorize", long.clone()))
+        .collect();
+    until(|| stage.faults.approvals_held() == KEPT).await;
+    // Which leaves less than several evaluations take that are short but for their defaults.
+    long["context"]["attributes"] = json!({"note": "x".repeat(200_000)});
+    let last = post(&stage, "/v1/authorize", long.clone());
+    until(|| stage.faults.approvals_held() == KEPT + 1).await;
+    let several = json!({
+        "subject": {"type": "agent", "id": "builder"},
+        "action": {"name": "create_issue", "properties": {"text": "x".repeat(2_000)}},
+        "resource": {"type": "tool", "id": "github"},
+        "context": {"countersign": {"source_trust": "trusted_internal_unsigned"}},
+        "evaluations": vec![json!({}); 100],
+    });
+    for (path, body) in [
+        ("/v1/authorize", long.clone()),
+        ("/v1/decide", long.clone()),
+        (
+            "/v1/authorize/batch",
+            json!({"asks": [with_long_text(changing())]}),
+        ),
+        ("/access/v1/evaluations", several),
+    ] {
+        let refused = stage.post(path, &stage.agent.token, &body).await;
+        refused.problem(503, "overloaded");
+        assert_eq!(refused.headers["retry-after"], "1", "{path}");
+    }
+    // What is short needs none, also where its body has to be waited for, and there is some for others.
+    stage.ask(&changing()).await.expect(200);
+    let waited_for = slow(&stage, &stage.agent.token, 0).await;
+    waited_for.finish().await.expect(200);
+    let beside = with_long_text(support::tenancy::reading());
+    stage.authorize(&other.token, &beside).await;
+    stage.faults.hold_approvals(false);
+    for asked in waiting.into_iter().chain([last]) {
+        asked.await.unwrap().problem(409, "approval_not_usable");
+    }
+    stage.ask(&with_long_text(changing())).await.expect(200);
+    stage.assert_sound().await;
+}
+
 #[tokio::test]
 async fn a_tenant_that_floods_leaves_room_for_the_others() {
     let stage = Arc::new(Stage::set_with(few()).await);

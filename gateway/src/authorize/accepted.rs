@@ -6,6 +6,8 @@
 use super::{Admitted, Received, check_idempotency_key, trace_id};
 use crate::admission::Permit;
 use crate::gateway::Gateway;
+use crate::http::json::Bounds;
+use crate::http::room::Taken;
 use crate::http::{AgentCaller, CanonicalBody, Refusal, idempotency};
 use axum::extract::{FromRequest, Request};
 use bytes::Bytes;
@@ -22,6 +24,8 @@ pub(crate) struct Accepted {
     pub(crate) caller: AgentCaller,
     /// The body.
     pub(crate) text: Canonical,
+    /// Its room, if it is long, until all is answered.
+    _room: Option<Taken>,
     /// Its `Idempotency-Key`.
     pub(crate) key: Option<Name>,
     trace_id: Option<Name>,
@@ -47,10 +51,13 @@ impl Accepted {
         let key = idempotency::key(request.headers())?;
         let trace_id = trace_id(request.headers());
         let CanonicalBody(text) = CanonicalBody::from_request(request, gateway).await?;
+        let bounds = Bounds::of(&gateway.options).of_agents_of(caller.tenant);
+        let room = bounds.keep(text.as_bytes().len())?;
         Ok(Self {
             gateway: Arc::clone(gateway),
             caller,
             text,
+            _room: room,
             key,
             trace_id,
             deadline,
@@ -73,6 +80,12 @@ impl Accepted {
         } else {
             answer.await
         }
+    }
+
+    /// Room for as many bytes as its asks have together, beyond those of its text: to be held until all is answered.
+    pub(crate) fn keep_more(&self, bytes: usize) -> Result<Option<Taken>, Refusal> {
+        let bounds = Bounds::of(&self.gateway.options).of_agents_of(self.caller.tenant);
+        bounds.keep(bytes.saturating_sub(self.text.as_bytes().len()))
     }
 
     /// Refuses an `Idempotency-Key` where there are several asks, and says what to do in its place.

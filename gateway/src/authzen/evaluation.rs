@@ -111,7 +111,8 @@ async fn evaluate_each(
     accepted.refuse_key("name `request_id` in `context.countersign` of each evaluation")?;
     // A text can be longer than the message that it was made of, and nobody is refused for that.
     let bytes_max = bytes_max.max(accepted.text.as_str().len());
-    let asks = asks(&accepted.caller, &evaluations, defaults, bytes_max)?;
+    let (asks, bytes) = asks(&accepted.caller, &evaluations, defaults, bytes_max)?;
+    let _more = accepted.keep_more(bytes)?;
     let semantic = body.options.and_then(|options| options.semantic);
     let answers = match semantic.unwrap_or_default() {
         Semantic::ExecuteAll => accepted.answer_all(asks).await?,
@@ -124,13 +125,14 @@ async fn evaluate_each(
     Ok(Answer(write_all(evaluated)))
 }
 
-/// The asks of several evaluations. With its defaults one can be as long as a body, and a hundred of them are to be no longer.
+/// The asks of several evaluations, and how many bytes they have together. With its defaults one can be as long as a
+/// body, and a hundred of them are to be no longer.
 fn asks(
     caller: &AgentCaller,
     evaluations: &[&RawValue],
     defaults: Tuple<'_>,
     bytes_max: usize,
-) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
+) -> Result<(Vec<Result<Ask, Refusal>>, usize), Refusal> {
     let mut bytes = 0;
     let mut asks = Vec::with_capacity(evaluations.len());
     for (place, evaluation) in evaluations.iter().enumerate() {
@@ -142,7 +144,7 @@ fn asks(
         }
         asks.push(tuple.and_then(|tuple| tuple.ask(&caller.agent, None)));
     }
-    Ok(asks)
+    Ok((asks, bytes))
 }
 
 fn too_large(bytes_max: usize) -> Refusal {

@@ -1,8 +1,11 @@
-//! Bodies that are on their way: how many bytes of them the gateway keeps, of all together.
+//! Bodies that are on their way, and long asks that are not answered yet: how many bytes of them the gateway keeps, of
+//! all together.
 //!
 //! Each has bounds of its own, and whoever has a thousand connections may have a thousand of them. So one that is
 //! waited for takes room for all that it may become, and gives it back when it is there or given up. Nearly all bodies
-//! are there at once, and take none.
+//! are there at once, and take none. What agents ask takes room for its text until it is answered if that is long: what
+//! it was read into and what is to be recorded of it are as long again, and as many as have places may wait. That is
+//! other room: or a few long asks of one agent would keep its tenant from sending short ones.
 
 use super::json::SET_BYTES_MAX;
 use super::refusal::{Code, Refusal};
@@ -15,25 +18,40 @@ const LARGEST_MAX: usize = 16;
 
 /// The room. Clones of it are the same room.
 #[derive(Debug, Clone)]
-pub struct Arrivals(Room);
+pub struct Arrivals {
+    /// For what is on its way.
+    arriving: Room,
+    /// As much again, for what is not answered yet.
+    kept: Room,
+}
 
 impl Arrivals {
     /// Room for bodies that have at most so many bytes, and for sets of policies.
     pub fn new(body_bytes_max: usize) -> Self {
         let largest = body_bytes_max.max(SET_BYTES_MAX);
-        Self(Room::new(LARGEST_MAX.saturating_mul(largest)))
+        let room = || Room::new(LARGEST_MAX.saturating_mul(largest));
+        Self {
+            arriving: room(),
+            kept: room(),
+        }
     }
 
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
     pub(super) fn enter(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
-        self.0.take(key, bytes, Beyond::Nobody).ok_or_else(|| {
-            let refusal = Refusal::new(
-                Code::Overloaded,
-                "too many bodies are on their way; try again later",
-            );
-            refusal.with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
-        })
+        let taken = self.arriving.take(key, bytes, Beyond::Nobody);
+        taken.ok_or_else(|| full("too many bodies are on their way; try again later"))
     }
+
+    /// Room for so many bytes of a request until it is answered, which is sent by one of these, or by somebody else.
+    pub(super) fn keep(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
+        let taken = self.kept.take(key, bytes, Beyond::Nobody);
+        taken.ok_or_else(|| full("too many long requests are not answered yet; try again later"))
+    }
+}
+
+/// What is said where there is no room.
+fn full(detail: &'static str) -> Refusal {
+    Refusal::new(Code::Overloaded, detail).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 #[cfg(test)]
@@ -61,7 +79,7 @@ mod tests {
         let of_none = fill(&arrivals, None, SET_BYTES_MAX);
         assert_eq!(of_none.len(), 2);
         drop((of_a, of_b, of_none));
-        assert!(arrivals.0.is_empty());
+        assert!(arrivals.arriving.is_empty());
     }
 
     #[test]
@@ -72,6 +90,20 @@ mod tests {
             panic!("there is room for more than half")
         };
         assert_eq!(refusal.code(), Code::Overloaded);
+    }
+
+    #[test]
+    fn what_is_kept_takes_no_room_from_what_is_on_its_way() {
+        let arrivals = Arrivals::new(1);
+        let kept: Vec<_> = std::iter::from_fn(|| arrivals.keep(A, SET_BYTES_MAX).ok()).collect();
+        assert_eq!(kept.len(), 8);
+        let Err(refusal) = arrivals.keep(A, 1) else {
+            panic!("there is room for more than half")
+        };
+        assert_eq!(refusal.code(), Code::Overloaded);
+        assert_eq!(fill(&arrivals, A, SET_BYTES_MAX).len(), 8);
+        drop(kept);
+        assert!(arrivals.kept.is_empty());
     }
 
     #[test]

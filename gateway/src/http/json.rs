@@ -8,6 +8,7 @@ use super::arrivals::Arrivals;
 use super::caller::{AgentCaller, TenantCaller};
 use super::messagepack;
 use super::refusal::{Code, Refusal};
+use super::room::Taken;
 use crate::fairness_key::FairnessKey;
 use crate::gateway::{Gateway, Options};
 use axum::body::{Body, Bytes, HttpBody};
@@ -34,6 +35,10 @@ pub const SET_BYTES_MAX: usize = 4 << 20;
 /// ask is part of it, and verifiers read no line of 16 MiB.
 pub const TEXT_BYTES_MAX: usize = 8 << 20;
 
+/// The longest canonical text of what an agent asks that takes no room until it is answered, in bytes. Nearly all are
+/// shorter.
+const SHORT_TEXT_BYTES_MAX: usize = 16 << 10;
+
 /// What bodies may be.
 #[derive(Debug, Clone, Copy)]
 pub struct Bounds<'g> {
@@ -43,7 +48,7 @@ pub struct Bounds<'g> {
     pub time_max: Duration,
     /// How much of that is over.
     waited: Duration,
-    /// Where there is room for those that are on their way.
+    /// Where there is room for those that are on their way, and for what is kept of them.
     arrivals: &'g Arrivals,
     /// For which tenant they are sent, if that is known.
     fairness_key: Option<FairnessKey>,
@@ -82,6 +87,15 @@ impl<'g> Bounds<'g> {
             fairness_key: self.fairness_key.or_else(|| fairness_key(extensions)),
             ..self
         }
+    }
+
+    /// Room for so many bytes of a request, if they are many: to be held until it is answered, because there are copies
+    /// of most of them until then.
+    pub fn keep(self, bytes: usize) -> Result<Option<Taken>, Refusal> {
+        if bytes <= SHORT_TEXT_BYTES_MAX {
+            return Ok(None);
+        }
+        self.arrivals.keep(self.fairness_key, bytes).map(Some)
     }
 
     const fn limits(self) -> canon::Limits {
