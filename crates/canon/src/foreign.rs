@@ -6,7 +6,7 @@
 //! anything (docs/decisions/0079-values-of-others.md). What a value means is the caller's business.
 
 use serde::de::{
-    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor,
+    Deserialize, DeserializeOwned, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor,
 };
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
@@ -43,6 +43,17 @@ pub fn value(text: &str) -> serde_json::Result<Value> {
 /// Those of [`value`]; and it is something else.
 pub fn object(text: &str) -> serde_json::Result<Map<String, Value>> {
     whole(text)
+}
+
+/// The members of the object in a text whose names are wanted, as [`object`] reads them. Nothing is made of others.
+///
+/// # Errors
+/// It is not JSON, or is something else than an object, or what is wanted is nested too deeply for `serde_json`.
+pub fn members(text: &str, is_wanted: impl Fn(&str) -> bool) -> serde_json::Result<Map<String, Value>> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let read = reader.deserialize_map(Wanted(is_wanted))?;
+    reader.end()?;
+    Ok(read)
 }
 
 fn whole<T: Foreign>(text: &str) -> serde_json::Result<T> {
@@ -171,6 +182,30 @@ impl<'de> Visitor<'de> for Object {
     }
 }
 
+/// Visits what is an object of which some members are wanted.
+struct Wanted<F>(F);
+
+impl<'de, F: Fn(&str) -> bool> Visitor<'de> for Wanted<F> {
+    type Value = Map<String, Value>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a map")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Map<String, Value>, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = members.next_key::<String>()? {
+            if (self.0)(&key) {
+                map.insert(key, members.next_value_seed(Inside::<Value>(PhantomData))?);
+            } else {
+                // A key means nothing in what is skipped either: nobody is handed anything of it.
+                members.next_value::<IgnoredAny>()?;
+            }
+        }
+        Ok(map)
+    }
+}
+
 /// Visits what is an object whose keys are something special.
 struct Members<K, V>(PhantomData<(K, V)>);
 
@@ -253,6 +288,26 @@ mod tests {
         assert_eq!(value(&text).unwrap(), json!({RESERVED: [1], "b": 2}));
         let escaped = value(r#"{"\u0024serde_json::private::RawValue":"[]"}"#).unwrap();
         assert_eq!(escaped, wrapped("[]").1);
+    }
+
+    #[test]
+    fn of_an_object_what_is_wanted_is_read_and_the_rest_skipped() {
+        let (text, expected) = wrapped("[1]");
+        let two = format!(r#"{{"a":0,"b":{text},"c":{text},"a":{text}}}"#);
+        let read = |text: &str, wanted: &[&str]| members(text, |name| wanted.contains(&name));
+        assert_eq!(
+            Value::Object(read(&two, &["a", "b", "d"]).unwrap()),
+            json!({"a": expected, "b": expected})
+        );
+        assert_eq!(Value::Object(read(&text, &[RESERVED]).unwrap()), expected);
+        assert!(read(&text, &["a"]).unwrap().is_empty());
+        // What nothing is made of may be as deep as it likes.
+        let deep = format!(r#"{{"a":1,"b":{}{}}}"#, "[".repeat(1_000), "]".repeat(1_000));
+        assert_eq!(Value::Object(read(&deep, &["a"]).unwrap()), json!({"a": 1}));
+        assert!(read(&deep, &["b"]).is_err());
+        for odd in ["[]", "1", "{", r#"{"b":[1,]}"#, "{} 2"] {
+            assert!(read(odd, &["a"]).is_err(), "{odd}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! - [`of`]: the same for a value that serde can serialize
 //! - [`ObjectWriter`]: an object whose keys are known when the program is written, built in canonical order
 //! - [`read()`]: a shape from a text, with errors that name the place; [`sent`]: a member of one that is not `null`
-//! - [`value`], [`object`] and [`foreign()`]: a tree from a text of others, in which no key means anything
+//! - [`value`], [`object`], [`members`] and [`foreign()`]: a tree from a text of others, in which no key means anything
 //! - [`length()`]: how long a text would be, without making one
 //! - [`Digest`]: SHA-256, printed as `sha256:<64 hex>`; [`Hasher`] takes it of what comes in parts
 
@@ -32,7 +32,7 @@ mod writer;
 pub use crate::canonical::{Canonical, of};
 pub use crate::digest::{Digest, DigestError, Hasher};
 pub use crate::error::{Error, ErrorKind};
-pub use crate::foreign::{Foreign, foreign, object, value};
+pub use crate::foreign::{Foreign, foreign, members, object, value};
 pub use crate::length::length;
 pub use crate::messagepack::{canonicalize_messagepack, canonicalize_sent_messagepack};
 pub use crate::read::{ReadError, in_plain_words, read, sent};

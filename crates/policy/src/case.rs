@@ -3,7 +3,7 @@
 use crate::annotations::PolicyEffect;
 use crate::comparison::{self, WrittenBytes};
 use crate::condition::Condition;
-use crate::context::{Facts, Principal, UserTeams};
+use crate::context::{CallerAttributes, Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
 use crate::like;
 use crate::parameters::{ParameterRules, Parameters};
@@ -116,8 +116,8 @@ impl Sums {
     }
 }
 
-/// What is known of a question whoever asks it: its action, the parameters, and the teams of its user. To read and to
-/// make them may take long, so that is done once, and all cases of the question share them.
+/// What is known of a question whoever asks it: its action, the parameters, the caller's attributes, and the teams of
+/// its user. To read and to make them may take long, so that is done once, and all cases of the question share them.
 #[derive(Clone)]
 pub(crate) struct Known<'s> {
     pub(crate) contents: &'s Contents,
@@ -128,6 +128,7 @@ pub(crate) struct Known<'s> {
 /// What is made of a question once.
 struct Made<'s> {
     parameters: Parameters<'s>,
+    attributes: CallerAttributes,
     user_teams: UserTeams,
 }
 
@@ -178,6 +179,7 @@ impl<'s> Known<'s> {
         };
         let made = Made {
             parameters: parameters(&action.parameters)?,
+            attributes: CallerAttributes::default(),
             user_teams: UserTeams::default(),
         };
         Ok(Some(Self {
@@ -233,7 +235,11 @@ impl<'s> Case<'s> {
         let vocabulary = &*contents.vocabulary;
         let mutates = question.mutates || action.mutates;
         let side = &action.sides[usize::from(mutates)];
-        let facts = Facts::new((question, principal), side, parameters, &vocabulary.attributes)?;
+        let attributes = known
+            .made
+            .attributes
+            .of(question.attributes, &vocabulary.attributes)?;
+        let facts = Facts::new((question, principal), side, parameters, attributes);
         let mut found = Vec::new();
         for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
             found.push((&vocabulary.base_rules[number as usize], Presence::Always));

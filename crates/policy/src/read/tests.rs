@@ -1,15 +1,15 @@
 //! That what is asked of a question that was read is what is asked of the question, and that nothing is read again for it.
 
-use crate::context::TEAMS_MADE;
+use crate::context::{ATTRIBUTES_READ, TEAMS_MADE};
 use crate::parameters::READ;
 use crate::rule::tests::set;
 use crate::set::PolicySet;
 use crate::tenant::Mode;
 use crate::world::{World, attributes, name};
-use model::{Agent, AgentId, Attributes, ReasonCode, Team, User};
+use model::{Agent, AgentId, AttributeType, Attributes, ReasonCode, Team, User};
 use policy::{Question, Unanswerable};
 use serde_json::json;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A read that is said to change something, for a user.
@@ -103,6 +103,48 @@ fn the_teams_of_the_user_are_made_once_for_all_in_whose_name_it_is_asked() {
             }
         }
         assert_eq!(TEAMS_MADE.get() - before, 1);
+    });
+}
+
+#[test]
+fn attributes_are_read_once_for_all_in_whose_name_it_is_asked_or_mistyped_for_each() {
+    let world = |level: serde_json::Value| World {
+        declared: BTreeMap::from([(name("level"), AttributeType::Long)]),
+        attributes: Some(json!({"level": level, "more": [{}]})),
+        ..claimed()
+    };
+    let (good, mistyped) = (world(json!(3)), world(json!("3")));
+    let level = r#"
+        @id("all") permit (principal, action, resource);
+        @id("level") forbid (principal, action, resource)
+        when { context.attributes has level && context.attributes.level == 3 };"#;
+    let set = set(&good, "", &[("mine", level, Mode::Enforced)]);
+    let delegators = (20..28).map(|byte| Agent {
+        id: AgentId::from_bytes([byte; 16]),
+        ..planner(&good)
+    });
+    let delegators: Vec<_> = delegators.collect();
+    good.with_question(|question| {
+        let before = ATTRIBUTES_READ.get();
+        let read = set.read(question).unwrap();
+        for agent in [question.agent].into_iter().chain(&delegators) {
+            let theirs = read.asked_by(agent, None);
+            for side in [theirs.as_registered().unwrap(), theirs] {
+                assert_eq!(side.rule().unwrap().reason, ReasonCode::PolicyForbids);
+                side.rule_with_shadow().unwrap();
+                side.explain().unwrap();
+            }
+        }
+        assert_eq!(ATTRIBUTES_READ.get() - before, 1);
+    });
+    mistyped.with_question(|question| {
+        let before = ATTRIBUTES_READ.get();
+        let read = set.read(question).unwrap();
+        for agent in [question.agent].into_iter().chain(&delegators) {
+            let refusal = read.asked_by(agent, None).rule().unwrap_err();
+            assert!(matches!(refusal, Unanswerable::MistypedAttribute { name, .. } if name == "level"));
+        }
+        assert_eq!(ATTRIBUTES_READ.get() - before, 1);
     });
 }
 

@@ -5,7 +5,7 @@ use super::*;
 use crate::base::BasePolicies;
 use crate::cache::WeakCache;
 use crate::compile::CompiledPolicy;
-use crate::context::{Facts, Principal, UserTeams};
+use crate::context::{CallerAttributes, Facts, Principal, UserTeams};
 use crate::evaluate::Asked;
 use crate::explain::PolicyOutcome;
 use crate::parse;
@@ -191,7 +191,7 @@ pub(crate) fn set(world: &World, base: &str, texts: &[(&str, &str, Mode)]) -> Po
     let tools = imbl::OrdMap::unit(tool.name.clone(), Arc::new(tool));
     let registry = Registry {
         tools: &tools,
-        attributes: &BTreeMap::new(),
+        attributes: &world.declared,
     };
     let base = BasePolicies::parse(base).unwrap();
     let vocabulary = Vocabulary::unvalidated(&base, registry, &WeakCache::default()).unwrap();
@@ -268,7 +268,8 @@ fn whole_of(set: &PolicySet, question: &Question<'_>, principal: Principal<'_>) 
     let parameters = action.parameters.read(question.parameters).unwrap();
     let side = &action.sides[usize::from(question.mutates)];
     let declared = crate::json_schema::Record::new();
-    let facts = Facts::new((question, principal), side, &parameters, &declared).unwrap();
+    let attributes = CallerAttributes::default().of(question.attributes, &declared);
+    let facts = Facts::new((question, principal), side, &parameters, attributes.unwrap());
     facts.ask(ReadSet::ALL, &UserTeams::default())
 }
 
