@@ -20,7 +20,7 @@ use tokens::{ProvenanceClaims, UnverifiedToken};
 pub struct Provenance {
     /// How far the source is trusted.
     pub level: Trust,
-    /// The parameters that have the content that it speaks of; it speaks of the call if there are none.
+    /// The parameters that have the content that it speaks of, in order; it speaks of the call if there are none.
     pub parameters: Vec<String>,
     /// What the tenant calls the issuer.
     pub registered_as: Name,
@@ -145,8 +145,8 @@ fn check_subject(
     Err(ProvenanceError::OtherSubject(subject.clone()))
 }
 
-/// The parameters that have this digest, under whatever names; none if nothing was said of content, or if it is that of
-/// all parameters together.
+/// The parameters that have this digest, under whatever names, in order; none if nothing was said of content, or if it
+/// is that of all parameters together.
 fn about(ask: &Ask, content: Option<Digest>) -> Result<Vec<String>, ProvenanceError> {
     let parameters = &ask.action.parameters;
     let Some(content) = content.filter(|content| *content != Digest::of(parameters.as_bytes())) else {
@@ -168,4 +168,27 @@ fn about(ask: &Ask, content: Option<Digest>) -> Result<Vec<String>, ProvenanceEr
 fn content_digest(value: &RawValue) -> Digest {
     let text: Option<Cow<'_, str>> = serde_json::from_str(value.get()).ok();
     Digest::of(text.as_deref().unwrap_or(value.get()).as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn parameters_that_have_the_content_are_in_the_order_in_which_they_are_looked_up() {
+        // In the canonical text they stand the other way round, in that of UTF-16.
+        let names = ["a", "\u{ff61}", "\u{10000}"];
+        let parameters = json!({names[0]: "x", names[1]: "x", names[2]: "x", "other": "y"});
+        let text = canon::of(&json!({
+            "tool_call": {"tool": "github", "action": "read", "parameters": parameters},
+            "context": {"source_trust": "trusted_internal_unsigned"},
+        }));
+        let ask = Ask::parse(&text.unwrap()).unwrap();
+        let place = |name: &str| ask.action.parameters.find(name).unwrap();
+        assert!(place(names[2]) < place(names[1]));
+        let found = about(&ask, Some(Digest::of(b"x"))).unwrap();
+        assert_eq!(found, names);
+        assert!(found.is_sorted());
+    }
 }

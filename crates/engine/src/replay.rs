@@ -17,8 +17,8 @@ use model::{
     Tool, Trust, Usage, User, Vouched, Write,
 };
 use policy::{Fact, PolicySet, Question, RunFacts, Unanswerable, UserFacts};
-use serde::Deserialize;
 use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -123,8 +123,15 @@ struct ProvenanceSaid {
     #[serde(default)]
     parameter: Option<String>,
     /// All of them, where it is about several.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "in_order")]
     parameters: Vec<String>,
+}
+
+/// Names in order, as [`Vouched`] has them, in whichever they were written.
+fn in_order<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<String>, D::Error> {
+    let mut names = Vec::<String>::deserialize(deserializer)?;
+    names.sort_unstable();
+    Ok(names)
 }
 
 impl TrustSaid {

@@ -4,6 +4,7 @@ use crate::trust::{EffectiveTrust, Trust};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 /// The level of single parameters, by RFC 6901 pointer into the parameters; the empty one is all of them. What is not named has
 /// the level of the call.
@@ -15,9 +16,21 @@ pub struct Sources(BTreeMap<String, Trust>);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Vouched<'a> {
     /// Which: all that have the content that it speaks of.
+    ///
+    /// INVARIANT: they are in order, so that one is looked up among the thousands that may have the same content.
     pub parameters: &'a [String],
     /// How far the source of that is trusted.
     pub level: Trust,
+}
+
+impl Vouched<'_> {
+    /// Whether it speaks of this parameter.
+    fn is_about(&self, parameter: &str) -> bool {
+        let found = self
+            .parameters
+            .binary_search_by(|name| name.as_str().cmp(parameter));
+        found.is_ok()
+    }
 }
 
 impl Sources {
@@ -67,6 +80,10 @@ impl Sources {
             .filter(|(pointer, _)| !is_parameter(pointer))
             .collect();
         move |place| {
+            // It is part of nothing but all of them.
+            if is_parameter(place) {
+                return self.0.get(place).max(self.0.get("")).copied();
+            }
             let end = place.get(1..).and_then(|rest| rest.find('/'));
             let parameter = &place[..end.map_or(place.len(), |end| end + 1)];
             let holds_at = |pointer: &str| {
@@ -93,7 +110,7 @@ impl Sources {
     /// all parameters, or else the level of the call. Signed is what a signature speaks of: the call's, or one about
     /// the content of this parameter, which also says how good it is at best.
     pub fn level(&self, parameter: &str, call: EffectiveTrust, vouched: Option<Vouched<'_>>) -> Trust {
-        let vouched = vouched.filter(|vouched| vouched.parameters.iter().any(|name| name == parameter));
+        let vouched = vouched.filter(|vouched| vouched.is_about(parameter));
         let unsigned = call.level.worse_of(Trust::TrustedInternalUnsigned);
         let best = match vouched {
             Some(vouched) => vouched.level,
@@ -114,18 +131,14 @@ impl Sources {
         let unsigned = Trust::TrustedInternalUnsigned;
         let best = |pointer: &str| {
             let name = parameter_of(pointer);
-            let is_about = |vouched: &Vouched<'_>| {
-                let mut parameters = vouched.parameters.iter();
-                name.as_deref()
-                    .is_some_and(|name| parameters.any(|own| own == name))
-            };
-            let about = vouched.filter(is_about);
+            let about = vouched.filter(|vouched| name.as_deref().is_some_and(|name| vouched.is_about(name)));
             about.map_or(call.level.min(unsigned), |vouched| vouched.level)
         };
         let named = self.iter();
         let named = named.map(|(pointer, level)| (pointer.to_owned(), level.worse_of(best(pointer))));
         let mut levels: BTreeMap<_, _> = named.collect();
         if let Some(Vouched { parameters, level }) = vouched {
+            debug_assert!(parameters.is_sorted(), "they are looked up");
             let of_call = call.claimed.worse_of(unsigned);
             for name in parameters {
                 // What nobody names counts as the call does.
@@ -142,17 +155,17 @@ impl Sources {
         Self(levels)
     }
 
-    /// What was said of a parameter; none if nothing was.
+    /// The worst of what was said of a parameter, of its parts and of all parameters; none if nothing was. It is looked
+    /// up: an action may declare a thousand, and a signature may speak of many more.
     fn of(&self, parameter: &str) -> Option<Trust> {
-        let own = pointer_to(parameter);
-        let is_about = |pointer: &str| {
-            pointer.is_empty()
-                || pointer
-                    .strip_prefix(&own)
-                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-        };
-        let levels = self.iter().filter(|(pointer, _)| is_about(pointer));
-        levels.map(|(_, level)| level).max()
+        let mut pointer = pointer_to(parameter);
+        let whole = self.0.get(&pointer).max(self.0.get(""));
+        // The pointers to its parts begin with this, and so stand behind it one after the other.
+        pointer.push('/');
+        let first = Bound::Included(pointer.as_str());
+        let parts = self.0.range::<str, _>((first, Bound::Unbounded));
+        let parts = parts.take_while(|(part, _)| part.starts_with(&pointer));
+        parts.map(|(_, level)| level).max().max(whole).copied()
     }
 }
 
@@ -284,21 +297,70 @@ mod tests {
     }
 
     #[test]
-    fn what_a_signature_says_of_very_many_parameters_is_compared() {
-        let names: Vec<_> = (0..30_000).map(|number| number.to_string()).collect();
+    fn what_a_signature_says_of_very_many_parameters_is_counted_and_compared() {
+        let mut names: Vec<_> = (0..30_000).map(|number| number.to_string()).collect();
+        names.sort_unstable();
         let vouched = Vouched {
             parameters: &names,
             level: Trust::UntrustedExternal,
         };
         let call = EffectiveTrust::without_signature(Trust::TrustedInternalUnsigned, None);
-        let said = sources(&[("/1/a", Trust::Unknown)]);
-        let (counted, alone) = (said.counted(call, Some(vouched)), said.counted(call, None));
-        assert_eq!(counted.iter().count(), names.len() + 1);
+        let said = (0..256).map(|number| (format!("/{number}/a"), Trust::Unknown));
+        let said = Sources::new(said.collect());
         // It takes minutes where each is compared with each.
+        let (counted, alone) = (said.counted(call, Some(vouched)), said.counted(call, None));
+        assert_eq!(counted.iter().count(), names.len() + 256);
+        for name in &names {
+            let level = said.level(name, call, Some(vouched));
+            assert_eq!(counted.of(name), Some(level), "{name}");
+        }
         let is_no_worse = |one: &Sources, other| one.are_no_worse_than(call.level, (other, call.level));
         assert!(is_no_worse(&counted, &counted));
         assert!(is_no_worse(&alone, &counted));
         assert!(!is_no_worse(&counted, &alone));
+    }
+
+    #[test]
+    fn what_is_looked_up_is_what_is_found_where_each_is_compared_with_each() {
+        const POINTERS: [&str; 13] = [
+            "", "/", "/a", "/a-", "/a-/x", "/a/0", "/a/0/b", "/a0", "/a~1b", "/a~1b/0", "/a~", "//a", "a",
+        ];
+        const NAMES: [&str; 8] = ["", "-", "a", "a-", "a/b", "a0", "a~", "b"];
+        let holds_at = |pointer: &str, place: &str| {
+            let rest = place.strip_prefix(pointer);
+            rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let is_about = |pointer: &str, name: &str| pointer.is_empty() || holds_at(&pointer_to(name), pointer);
+        let [_, own, customer, outside, ..] = Trust::ALL;
+        let count = POINTERS.len();
+        for number in 0..count.pow(3) {
+            let [one, other, third] = [1, count, count * count].map(|place| POINTERS[number / place % count]);
+            let said = sources(&[(one, own), (other, customer), (third, outside)]);
+            let worst = |is_meant: &dyn Fn(&str) -> bool| {
+                let meant = said.iter().filter(|(pointer, _)| is_meant(pointer));
+                meant.map(|(_, level)| level).max()
+            };
+            for name in NAMES {
+                let plainly = worst(&|pointer: &str| is_about(pointer, name));
+                assert_eq!(said.of(name), plainly, "{name:?} in {said:?}");
+            }
+            let at = said.by_place();
+            for place in POINTERS {
+                let plainly = worst(&|pointer: &str| holds_at(pointer, place));
+                assert_eq!(at(place), plainly, "{place:?} in {said:?}");
+            }
+        }
+        let names = NAMES.map(str::to_owned);
+        for (start, end) in (0..=names.len()).flat_map(|end| (0..=end).map(move |start| (start, end))) {
+            let vouched = Vouched {
+                parameters: &names[start..end],
+                level: outside,
+            };
+            for name in &names {
+                let is_listed = vouched.parameters.contains(name);
+                assert_eq!(vouched.is_about(name), is_listed, "{name:?} in {vouched:?}");
+            }
+        }
     }
 
     #[test]

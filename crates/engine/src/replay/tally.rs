@@ -372,6 +372,16 @@ mod tests {
     }
 
     #[test]
+    fn parameters_that_a_signature_spoke_of_are_in_order_whatever_the_entry_has() {
+        let mut body = canon::value(&body(1, "policy_forbids")).unwrap();
+        body["trust"]["provenance"] =
+            json!({"level": "unknown", "parameter": "b", "parameters": ["b", "c", "a"]});
+        let body = body.to_string();
+        let recorded = Recorded::read(&body).unwrap();
+        assert_eq!(recorded.trust.vouched().unwrap().parameters, ["a", "b", "c"]);
+    }
+
+    #[test]
     fn what_cannot_be_judged_again_says_why() {
         let why = |body: &str| Recorded::read(body).map(|_| ()).unwrap_err();
         assert_eq!(why(""), WhyNot::Erased);
