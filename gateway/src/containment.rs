@@ -81,8 +81,8 @@ struct Progress {
     awaited: u64,
     /// How many entries were read in the last look.
     read: u64,
-    /// Which rule was carried out last, and because of whom.
-    last: Option<(Name, Subject)>,
+    /// What was carried out last.
+    last: Option<Due>,
     /// The task that does what was due in the last look; none if nothing was, or its end was taken note of.
     firing: Option<JoinHandle<Fired>>,
     /// Why the last look broke off, if it did.
@@ -92,7 +92,7 @@ struct Progress {
 /// What came of what was due.
 struct Fired {
     /// What was tried last, if anything was.
-    last: Option<(Name, Subject)>,
+    last: Option<Due>,
     /// Why nothing was done behind that, if it has failed.
     outcome: Result<(), String>,
 }
@@ -227,14 +227,40 @@ impl Progress {
         due
     }
 
-    /// What is done because of this look, of all that is due, by rule and by whom it is about. It begins behind what
-    /// was done last, so that whoever is due in every look keeps nobody waiting for ever.
-    fn turn(&self, mut due: Vec<Due>) -> Vec<Due> {
-        let first = self.last.as_ref().map_or(0, |(rule, subject)| {
-            due.partition_point(|due| (&due.rule, &due.subject) <= (rule, subject))
-        });
-        due.rotate_left(first);
-        due.truncate(FIRES_MAX);
+    /// What is done because of this look, of all that is due, in the order of the ledger, after those who are to be
+    /// stopped: what is earlier than what a rule has forgotten counts no more. It begins behind what was done last, so
+    /// that whoever is due in every look keeps nobody waiting for ever. Where more is due in every look than is done,
+    /// what was passed may be forgotten meanwhile.
+    fn turn(&self, directory: &Directory, due: Vec<Due>) -> Vec<Due> {
+        let last = self.last.as_ref().map(place);
+        // Whoever is to be stopped waits for nobody who is only told of; but for what was tried last, which may have
+        // failed.
+        let is_urgent = |due: &Due| {
+            let rule = directory.rules.get(&due.rule);
+            let freezes = rule.is_some_and(|rule| rule.effect == Effect::Freeze);
+            freezes && !is_stopped(directory, &due.subject) && last != Some(place(due))
+        };
+        let (urgent, others): (Vec<_>, Vec<_>) = due.into_iter().partition(is_urgent);
+        let mut turn = self.next_of(urgent, FIRES_MAX);
+        let others = self.next_of(others, FIRES_MAX - turn.len());
+        turn.extend(others);
+        turn
+    }
+
+    /// So many of what is due, in the order of the ledger from behind what was done last.
+    fn next_of(&self, mut due: Vec<Due>, max: usize) -> Vec<Due> {
+        let last = self.last.as_ref().map(place);
+        let was_passed = |due: &Due| last.is_some_and(|last| place(due) <= last);
+        let order = |one: &Due, other: &Due| {
+            let passed = was_passed(one).cmp(&was_passed(other));
+            passed.then_with(|| place(one).cmp(&place(other)))
+        };
+        if due.len() > max {
+            // There may be very many, and only these are put in order.
+            due.select_nth_unstable_by(max, order);
+            due.truncate(max);
+        }
+        due.sort_unstable_by(order);
         due
     }
 
@@ -311,7 +337,7 @@ impl Gateway {
             return Ok(());
         }
         let due = progress.due(&tenant).await;
-        let due = progress.turn(due);
+        let due = progress.turn(&tenant.directory, due);
         if !due.is_empty() {
             // A task of its own, because all changes of the tenant that were there before are waited for.
             let firing = Arc::clone(self).fire_all(id, tenant, due);
@@ -328,7 +354,7 @@ impl Gateway {
             if self.is_stopping() {
                 break;
             }
-            last = Some((due.rule.clone(), due.subject.clone()));
+            last = Some(due.clone());
             if let Err(refusal) = self.fire(id, &mut looked_at, &due).await {
                 let outcome = Err(refusal.detail().to_owned());
                 return Fired { last, outcome };
@@ -416,6 +442,12 @@ impl Gateway {
         })
         .await
     }
+}
+
+/// Where something stands in the order in which all is done that is due: by the last entry that is counted, by rule and
+/// by whom it is about.
+fn place(due: &Due) -> (Option<&u64>, &Name, &Subject) {
+    (due.evidence.last(), &due.rule, &due.subject)
 }
 
 /// Waits until everywhere is done what was due.
@@ -578,20 +610,75 @@ mod tests {
 
     #[test]
     fn whoever_is_due_in_every_look_keeps_nobody_waiting() {
+        let directory = directory(&Standing::Active, Effect::Alert);
         let mut progress = Progress::default();
         let mut all: Vec<_> = (0..30).map(|agent| due("many", agent)).collect();
         all.push(due("one", 0));
         let looks = [(); 2].map(|()| {
-            let turn = progress.turn(all.clone());
-            let last = turn.last().unwrap();
-            progress.last = Some((last.rule.clone(), last.subject.clone()));
+            let turn = progress.turn(&directory, all.clone());
+            progress.last = turn.last().cloned();
             turn
         });
         assert_eq!(looks[0], all[..20]);
         assert_eq!(looks[1], [&all[20..], &all[..9]].concat());
-        progress.last = Some((Name::new("two").unwrap(), all[0].subject.clone()));
-        assert_eq!(progress.turn(all.clone()), all[..20]);
-        assert_eq!(progress.turn(Vec::new()), []);
+        progress.last = Some(due("two", 0));
+        assert_eq!(progress.turn(&directory, all.clone()), all[..20]);
+        assert_eq!(progress.turn(&directory, Vec::new()), []);
+    }
+
+    #[test]
+    fn what_is_due_is_done_in_the_order_of_the_ledger_whoever_it_is_about() {
+        let directory = directory(&Standing::Active, Effect::Alert);
+        let mut progress = Progress::default();
+        let mut all: Vec<_> = (0..30).map(|agent| due("many", agent)).collect();
+        all.push(due("one", 0));
+        for (due, seq) in all.iter_mut().rev().zip(1..) {
+            due.evidence = vec![seq];
+        }
+        let seqs = |turn: &[Due]| turn.iter().map(|due| due.evidence[0]).collect::<Vec<_>>();
+        let turn = progress.turn(&directory, all.clone());
+        assert_eq!(seqs(&turn), (1..=20).collect::<Vec<_>>());
+        progress.last = turn.last().cloned();
+        // One of them is due again at once.
+        all.retain(|due| due.evidence[0] > 20 || due.evidence[0] == 7);
+        let turn = progress.turn(&directory, all);
+        assert_eq!(seqs(&turn), (21..=31).chain([7]).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn whoever_is_to_be_stopped_waits_for_nobody_who_is_only_told_of() {
+        let mut told: Vec<_> = (0..40).map(|agent| due("many", agent)).collect();
+        for (due, seq) in told.iter_mut().zip(1..) {
+            due.evidence = vec![seq];
+        }
+        let stopped = Due {
+            subject: Subject::Tool(SlashFreeName::new("github").unwrap()),
+            evidence: vec![99],
+            ..due("one", 0)
+        };
+        let mut all = told.clone();
+        all.push(stopped.clone());
+        let mut progress = Progress::default();
+        let active = directory(&Standing::Active, Effect::Freeze);
+        let first = [&all[40..], &told[..19]].concat();
+        assert_eq!(progress.turn(&active, all.clone()), first);
+        progress.last = Some(told[0].clone());
+        let first = [&all[40..], &told[1..20]].concat();
+        assert_eq!(progress.turn(&active, all.clone()), first);
+
+        // What may have failed, who is stopped already and who is only told of wait as everybody does.
+        progress.last = Some(stopped);
+        assert_eq!(progress.turn(&active, all.clone()), told[..20]);
+        progress.last = None;
+        let frozen = Standing::Active.freeze("odd", Timestamp::from_millis(0)).unwrap();
+        for (standing, effect) in [
+            (&frozen, Effect::Freeze),
+            (&Standing::Active, Effect::Alert),
+            (&Standing::Active, Effect::RaiseRiskTier),
+        ] {
+            let turn = progress.turn(&directory(standing, effect), all.clone());
+            assert_eq!(turn, told[..20], "{standing:?} {effect:?}");
+        }
     }
 
     #[test]
@@ -718,6 +805,7 @@ mod tests {
             since: Timestamp::from_millis(0),
             fired: BTreeMap::new(),
             fired_tools: BTreeMap::new(),
+            counted_through: 0,
         };
         directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
         directory.apply(&Write::Put(Noun::Rule(Arc::new(rule))));
@@ -774,7 +862,7 @@ mod tests {
     #[tokio::test]
     async fn what_came_of_what_was_due_is_taken_note_of_when_it_is_done() {
         let id = TenantId::from_bytes([1; 16]);
-        let tried = || (Name::new("one").unwrap(), due("one", 1).subject);
+        let tried = || due("one", 1);
         let mut progress = Progress::default();
         progress.settle(id).await;
         let (told, tells) = tokio::sync::oneshot::channel();

@@ -450,6 +450,7 @@ mod tests {
             since: at(0),
             fired: BTreeMap::new(),
             fired_tools: BTreeMap::new(),
+            counted_through: 0,
         }
     }
 

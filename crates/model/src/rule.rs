@@ -19,6 +19,9 @@ pub const WINDOW_SECONDS: RangeInclusive<u32> = 1..=86_400;
 /// How many entries of a ledger are read back at most, the last of them, by a gateway that has just begun to look at it,
 /// or whose clock was set back.
 pub const BACKWARDS_MAX: u32 = 20_000;
+/// Of how many agents and tools together a rule remembers at most what it counted of each: every time that it fires, all
+/// of it is written, and everybody waits for that commit.
+pub const FIRED_MAX: usize = 2_000;
 
 /// For how much longer than entries are kept a rule remembers that it has counted them, in seconds: the clock of the
 /// gateway where it fired may be behind that of the one that recorded them.
@@ -94,6 +97,15 @@ pub struct Rule {
     /// What it counted last of each tool, as long as that could count again.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub fired_tools: BTreeMap<SlashFreeName, Fired>,
+    /// What is up to here counts no more, whomever it is about: it was counted, or is older than what was counted of
+    /// agents and tools that are not remembered any more because there were more than `FIRED_MAX`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub counted_through: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+const fn is_zero(seq: &u64) -> bool {
+    *seq == 0
 }
 
 impl Rule {
@@ -103,7 +115,7 @@ impl Rule {
             Subject::Agent(agent) => self.fired.get(agent),
             Subject::Tool(tool) => self.fired_tools.get(tool),
         };
-        let is_new = fired.is_none_or(|fired| seq > fired.seq);
+        let is_new = seq > self.counted_through && fired.is_none_or(|fired| seq > fired.seq);
         self.enabled && is_new && at >= self.since
     }
 
@@ -127,7 +139,23 @@ impl Rule {
             Subject::Agent(agent) => after.fired.insert(*agent, fired),
             Subject::Tool(tool) => after.fired_tools.insert(tool.clone(), fired),
         };
+        after.forget_earliest();
         after
+    }
+
+    /// Forgets those agents and tools of whom it counted the earliest entries, where there are more than it remembers.
+    fn forget_earliest(&mut self) {
+        let fired = self.fired.values().chain(self.fired_tools.values());
+        let mut seqs: Vec<_> = fired.map(|fired| fired.seq).collect();
+        let Some(last) = seqs.len().checked_sub(FIRED_MAX + 1) else {
+            return;
+        };
+        // INVARIANT: nothing is counted twice, so what it counted of those whom it forgets counts no more of anybody.
+        let (_, through, _) = seqs.select_nth_unstable(last);
+        let through = self.counted_through.max(*through);
+        self.counted_through = through;
+        self.fired.retain(|_, fired| fired.seq > through);
+        self.fired_tools.retain(|_, fired| fired.seq > through);
     }
 }
 
@@ -176,6 +204,7 @@ mod tests {
             since: at(100),
             fired: BTreeMap::new(),
             fired_tools: BTreeMap::new(),
+            counted_through: 0,
         }
     }
 
@@ -246,6 +275,67 @@ mod tests {
         let later = ahead.plus_millis((1 + day + FIRED_MARGIN_SECONDS) * 1_000);
         let fired = fired.fire(&agent(2), (far_behind(8), later), later);
         assert_eq!(fired.fired.len(), 1);
+    }
+
+    /// An agent for each number.
+    fn numbered(number: u64) -> Subject {
+        Subject::Agent(AgentId::from_bytes(u128::from(number).to_be_bytes()))
+    }
+
+    #[test]
+    fn what_a_rule_remembers_has_a_bound_however_many_it_has_counted_and_nothing_counts_again() {
+        const ALL: u64 = 10_000;
+        let kept = u64::try_from(FIRED_MAX).unwrap();
+        // As an earlier version has left it.
+        let mut many = rule();
+        for seq in 1..ALL {
+            let Subject::Agent(agent) = numbered(seq) else {
+                panic!("it is an agent")
+            };
+            many.fired.insert(agent, Fired { seq, at: at(120) });
+        }
+        let mut fired = many.fire(&numbered(ALL), (ALL, at(120)), at(120));
+        assert_eq!(fired.counted_through, ALL - kept);
+        fired = fired.fire(&tool(), (ALL + 1, at(121)), at(121));
+        for seq in ALL + 2..ALL + 100 {
+            fired = fired.fire(&numbered(seq), (seq, at(121)), at(121));
+        }
+        assert_eq!(fired.fired.len() + fired.fired_tools.len(), FIRED_MAX);
+        let text = serde_json::to_string(&fired).unwrap();
+        assert!(text.len() < 200_000, "{}", text.len());
+        let read: Rule = serde_json::from_str(&text).unwrap();
+        assert_eq!(read, fired);
+        for seq in 1..ALL + 100 {
+            let subject = if seq == ALL + 1 { tool() } else { numbered(seq) };
+            assert!(!read.counts(&subject, seq, at(121)), "{seq}");
+            assert!(read.counts(&subject, ALL + 100, at(121)), "{seq}");
+        }
+        let nobody_yet = numbered(ALL + 200);
+        assert!(!read.counts(&nobody_yet, read.counted_through, at(121)));
+        assert!(read.counts(&nobody_yet, read.counted_through + 1, at(121)));
+    }
+
+    #[test]
+    fn what_was_counted_out_of_order_does_not_count_again_when_it_is_forgotten() {
+        let all = 2 * u64::try_from(FIRED_MAX).unwrap();
+        let mut fired = rule();
+        let mut counted = 0;
+        for seq in (1..=all).rev() {
+            if fired.counts(&numbered(seq), seq, at(120)) {
+                fired = fired.fire(&numbered(seq), (seq, at(120)), at(120));
+                counted += 1;
+            }
+        }
+        assert_eq!((fired.fired.len(), counted), (FIRED_MAX, FIRED_MAX + 1));
+        assert!((1..=all).all(|seq| !fired.counts(&numbered(seq), seq, at(120))));
+    }
+
+    #[test]
+    fn a_rule_that_has_forgotten_nobody_is_written_as_before() {
+        let text = serde_json::to_string(&rule().fire(&tool(), (7, at(119)), at(120))).unwrap();
+        assert!(!text.contains("counted_through"), "{text}");
+        let read: Rule = serde_json::from_str(&text).unwrap();
+        assert_eq!(read.counted_through, 0);
     }
 
     #[test]

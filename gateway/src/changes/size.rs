@@ -15,7 +15,8 @@ use model::{Directory, Role, TenantId, Write};
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
 
 /// Refuses a change of several nouns that together are longer than may be written at once. Each of them alone has
-/// bounds of its own, so whoever is refused gets there step by step.
+/// bounds of its own, so whoever is refused gets there step by step; a rule and whom it freezes are far from this one,
+/// because what a rule remembers is bounded, too.
 pub(super) fn check(writes: &[Write]) -> Result<(), Refusal> {
     if writes.len() < 2 {
         return Ok(());

@@ -176,6 +176,7 @@ impl RuleBody {
             since: now,
             fired: BTreeMap::new(),
             fired_tools: BTreeMap::new(),
+            counted_through: 0,
         }
     }
 }

@@ -3,9 +3,12 @@
 use crate::stage::{Stage, asking, changing, injected, reading, trapped};
 use crate::support::hand::Hand;
 use crate::support::{World, until};
-use gateway::changes::Order;
-use model::{AgentId, Role, TenantId};
+use engine::EntryKind;
+use gateway::changes::{By, Force, Order, Plan};
+use model::rule::{FIRED_MAX, Fired};
+use model::{AgentId, Directory, Noun, Role, Rule, TenantId, Timestamp, Write};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn rule(trigger: &str, effect: &str, count: u32) -> Value {
     json!({"trigger": trigger, "effect": effect, "count": count, "window_seconds": 60})
@@ -316,6 +319,37 @@ async fn a_restart_forgets_nothing_and_counts_nothing_twice() {
     stage.deny().await;
     assert_eq!(stage.contained().await.len(), 2);
     stage.assert_sound().await;
+}
+
+/// Earlier versions remembered everybody for a day.
+#[tokio::test]
+async fn a_rule_that_remembers_more_than_one_change_may_write_still_freezes() {
+    const ALL: u128 = 240_000;
+    let stage = Stage::set().await;
+    stage.rule(&rule("denials", "freeze", 1)).await;
+    let remember = |directory: &Directory, at: Timestamp| {
+        let mut rule = Rule::clone(directory.rules.get("one").unwrap());
+        let agents = (0..ALL).map(|number| AgentId::from_bytes(number.to_be_bytes()));
+        rule.fired = agents.map(|agent| (agent, Fired { seq: 1, at })).collect();
+        Ok(Plan {
+            kind: EntryKind::RulePut,
+            facts: json!({}),
+            writes: vec![Write::Put(Noun::Rule(Arc::new(rule)))],
+            answer: (),
+        })
+    };
+    let change = stage
+        .gateway
+        .change_in(Order::InTurn, By::Start, Force::No, stage.tenant, remember);
+    change.await.unwrap();
+    stage.deny().await;
+    let found = stage.contained().await;
+    let kinds: Vec<_> = found.iter().map(|(kind, _)| kind.as_str()).collect();
+    assert_eq!(kinds, ["agent_frozen"]);
+    let snapshot = stage.gateway.snapshot.load();
+    let directory = &snapshot.tenant(stage.tenant).unwrap().directory;
+    let remembered = directory.rules.get("one").unwrap().fired.len();
+    assert!(remembered <= FIRED_MAX, "{remembered}");
 }
 
 #[tokio::test]

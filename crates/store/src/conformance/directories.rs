@@ -99,6 +99,7 @@ fn one_of_each(chain: &Chain) -> Vec<Noun> {
             since: at,
             fired: BTreeMap::new(),
             fired_tools: BTreeMap::new(),
+            counted_through: 0,
         })),
         Noun::User(Arc::new(User {
             name: name("u-17"),
