@@ -20,7 +20,7 @@ use ledger::Head;
 use model::rule::{BACKWARDS_MAX, Effect, Subject, WINDOW_SECONDS};
 use model::{AgentId, Directory, Name, Noun, Rule, SlashFreeName, TenantId, Timestamp, Write};
 use serde_json::{Map, Value, json};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 use store::{StoreError, StoredEntry};
@@ -331,7 +331,7 @@ impl Gateway {
         let in_words = |refusal: Refusal| refusal.detail().to_owned();
         // INVARIANT: it is taken before the ledger is read, which therefore tells of everybody who was lifted in it.
         let tenant = self.tenant(id).map_err(in_words)?;
-        let read = self.read_on(id, progress, now).await;
+        let read = self.read_on(&tenant.directory, progress, now).await;
         read.map_err(|error| with_causes(&error))?;
         if !progress.is_through() {
             return Ok(());
@@ -364,12 +364,14 @@ impl Gateway {
         Fired { last, outcome }
     }
 
+    /// Reads on in the ledger of a tenant, which is as it was before that.
     async fn read_on(
         &self,
-        tenant: TenantId,
+        directory: &Directory,
         progress: &mut Progress,
         now: Timestamp,
     ) -> Result<(), StoreError> {
+        let tenant = directory.tenant.id;
         progress.read = 0;
         let end = self.store.head(tenant).await?;
         if progress.ends_otherwise(end) {
@@ -405,7 +407,9 @@ impl Gateway {
                 progress.has_read(entry);
             }
         }
-        progress.recent.forget(now);
+        let on = directory.rules.values().filter(|rule| rule.enabled);
+        let counted: BTreeSet<_> = on.map(|rule| rule.trigger).collect();
+        progress.recent.forget(now, |trigger| counted.contains(&trigger));
         Ok(())
     }
 

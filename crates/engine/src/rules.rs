@@ -31,8 +31,8 @@ pub struct RecentEntries {
     looks: BTreeMap<Name, Look>,
     /// The entry that was read last, and what the clock showed for it.
     last: Option<(Seen, Timestamp)>,
-    /// When what is too old was forgotten last.
-    forgot: Option<Timestamp>,
+    /// When what is too old was forgotten last, and the entry up to which all was read before that.
+    forgot: Option<(Timestamp, u64)>,
     /// The entries that rules were put by last: times alone do not tell what was before in the same millisecond.
     puts: BTreeMap<String, u64>,
     /// The entries by which people have unfrozen agents and tools last.
@@ -217,22 +217,29 @@ impl RecentEntries {
         self.stopped.remove(subject);
     }
 
-    /// Forgets what is older than any rule could count, and what is more than is remembered, if it is time for that.
-    pub fn forget(&mut self, now: Timestamp) {
+    /// Forgets what is older than any rule could count, what is more than is remembered, and what no rule counts, if it
+    /// is time for that. A rule that is put, turned on or changed counts from then on, so what was before is of no use
+    /// to it; but it may be known here only after what it counts was read, and what was read since the last time stays.
+    pub fn forget(&mut self, now: Timestamp, is_counted: impl Fn(Trigger) -> bool) {
         let is_recent = |forgot: Timestamp| (forgot..forgot.plus_millis(FORGET_MILLIS)).contains(&now);
-        if self.forgot.is_some_and(is_recent) {
+        if self.forgot.is_some_and(|(forgot, _)| is_recent(forgot)) {
             return;
         }
-        self.forgot = Some(now);
-        let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
         let last = self.last.map_or(0, |(last, _)| last.seq);
-        self.seen.retain(|_, seen| {
+        let (then, mark) = self.forgot.unwrap_or((now, 0));
+        // A clock that was ahead for a moment and is set back makes the next time come at once, and what was read since
+        // the last one may just have been read.
+        let (before, mark) = if now < then { (0, mark) } else { (mark, last) };
+        self.forgot = Some((now, mark));
+        let oldest = now.plus_millis(-i64::from(*WINDOW_SECONDS.end()) * 1_000);
+        self.seen.retain(|(trigger, _), seen| {
+            let useless = if is_counted(*trigger) { 0 } else { before };
             // INVARIANT: nothing is kept for longer than a rule remembers that it has counted it. A rule that fires by a
             // clock that is more than an hour ahead of this one remembers only the last `BACKWARDS_MAX` entries.
-            while seen
-                .front()
-                .is_some_and(|first| first.at < oldest || last.saturating_sub(first.seq) >= ENTRIES_MAX)
-            {
+            let is_over = |first: &Seen| {
+                first.at < oldest || first.seq <= useless || last.saturating_sub(first.seq) >= ENTRIES_MAX
+            };
+            while seen.front().is_some_and(is_over) {
                 seen.pop_front();
             }
             !seen.is_empty()
@@ -530,7 +537,7 @@ mod tests {
         assert!(due(&mut recent, Trigger::DefinitionChanged, Effect::Freeze).is_empty());
         recent.see(entry(6, 1), "decision", &body(DENIED));
         assert_eq!(due(&mut recent, Trigger::Denials, Effect::Freeze), of_agent(6));
-        recent.forget(at(100_000));
+        recent.forget(at(100_000), |_| true);
         assert!(recent.seen.is_empty() && recent.unfrozen.is_empty());
     }
 
@@ -595,7 +602,7 @@ mod tests {
             assert!(recent.stopped.is_empty());
         }
         recent.see(entry(9, 2), "tool_frozen", r#"{"name":"github"}"#);
-        recent.forget(at(100_000));
+        recent.forget(at(100_000), |_| true);
         assert!(recent.stopped.is_empty());
     }
 
@@ -681,7 +688,7 @@ mod tests {
     #[test]
     fn no_more_is_remembered_than_the_last_entries_of_a_ledger() {
         let mut recent = recent(&[(1, 0, DENIED), (2, 0, DENIED), (1 + ENTRIES_MAX, 0, DENIED)]);
-        recent.forget(at(1));
+        recent.forget(at(1), |_| true);
         let left = recent.seen.values().flatten().map(|seen| seen.seq);
         assert_eq!(left.collect::<Vec<_>>(), [2, 1 + ENTRIES_MAX]);
     }
@@ -689,11 +696,66 @@ mod tests {
     #[test]
     fn what_is_older_than_any_window_is_forgotten_also_beside_what_is_new() {
         let mut seen = recent(&[(1, 0, DENIED), (2, 1, DENIED), (3, 80_000, DENIED)]);
-        seen.forget(at(86_402));
+        seen.forget(at(86_402), |_| true);
         let due = seen.due(&rule(Trigger::Denials, 1));
         assert_eq!(due[0].evidence, [3]);
-        seen.forget(at(170_000));
+        seen.forget(at(170_000), |_| true);
         assert!(seen.seen.is_empty());
+    }
+
+    #[test]
+    fn what_no_rule_counts_is_forgotten_but_for_what_a_rule_may_count_that_is_known_late() {
+        let changed = r#""decision":"allow","mutates_state":true"#;
+        let mut recent = recent(&[(1, 0, changed), (2, 0, DENIED), (3, 1, changed)]);
+        let left = |recent: &RecentEntries, trigger: Trigger| {
+            let seen = recent.seen.iter().filter(|((of, _), _)| *of == trigger);
+            let seqs = seen.flat_map(|(_, seen)| seen).map(|seen| seen.seq);
+            seqs.collect::<Vec<_>>()
+        };
+        let is_counted = |trigger: Trigger| trigger == Trigger::Denials;
+        recent.forget(at(2), is_counted);
+        assert_eq!(left(&recent, Trigger::Mutations), [1, 3], "it was just read");
+        recent.see(entry(4, 3), "rule_put", r#"{"name":"rule"}"#);
+        recent.see(entry(5, 3), "decision", &body(changed));
+        recent.forget(at(61), is_counted);
+        assert_eq!(left(&recent, Trigger::Mutations), [1, 3, 5], "it is not time");
+        recent.forget(at(62), is_counted);
+        assert_eq!(left(&recent, Trigger::Mutations), [5]);
+        let late = Rule {
+            since: at(3),
+            ..rule(Trigger::Mutations, 1)
+        };
+        assert_eq!(recent.due(&late)[0].evidence, [5]);
+        for minute in 2..4 {
+            recent.forget(at(minute * 60 + 2), |_| true);
+        }
+        assert_eq!(left(&recent, Trigger::Mutations), [5], "now it is counted");
+        for minute in 4..6 {
+            recent.forget(at(minute * 60 + 2), is_counted);
+        }
+        assert_eq!(left(&recent, Trigger::Mutations), [] as [u64; 0]);
+        assert_eq!(left(&recent, Trigger::Denials), [2]);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_for_a_moment_makes_it_forget_nothing_that_was_just_read() {
+        let mut recent = recent(&[(1, 0, DENIED)]);
+        let left = |recent: &RecentEntries| {
+            let seen = recent.seen.values().flatten().map(|seen| seen.seq);
+            seen.collect::<Vec<_>>()
+        };
+        let is_counted = |_: Trigger| false;
+        recent.forget(at(1), is_counted);
+        recent.see(entry(2, 2), "decision", &body(DENIED));
+        recent.forget(at(600), is_counted);
+        assert_eq!(left(&recent), [2]);
+        recent.see(entry(3, 3), "decision", &body(DENIED));
+        recent.forget(at(3), is_counted);
+        assert_eq!(left(&recent), [2, 3], "the clock was set back");
+        recent.forget(at(63), is_counted);
+        assert_eq!(left(&recent), [3]);
+        recent.forget(at(123), is_counted);
+        assert_eq!(left(&recent), [] as [u64; 0]);
     }
 
     #[test]
