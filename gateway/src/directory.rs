@@ -31,9 +31,11 @@ use serde::Serialize;
 use serde::de::{Deserialize, Deserializer};
 use serde_json::Value;
 use std::fmt::Display;
+use std::iter;
 use std::ops::Bound;
 use std::str::FromStr;
 use std::sync::Arc;
+use store::LOOKED_AT_MAX;
 
 /// For how long a credential has expired that is cleared away, in milliseconds: a clock may be ahead by less.
 const EXPIRED_FOR_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -230,7 +232,8 @@ fn check_registered<'n>(
 }
 
 /// The page of a map that a caller asks for, of those values that `keep` keeps. It has a bound in bytes: what an admin
-/// registers may be large.
+/// registers may be large. And it has one in the values that are looked at, which are very many where few are kept: a
+/// page may be short, or empty, and go on all the same.
 pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,
@@ -241,20 +244,39 @@ where
     V: Serialize + for<'n> From<&'n N>,
 {
     let start = query.after::<K>()?.map_or(Bound::Unbounded, Bound::Excluded);
-    let items = map
-        .range((start, Bound::Unbounded))
-        .filter(|(_, noun)| keep(noun));
-    Ok(Page::in_room(
+    let limit = query.limit()?;
+    let mut rest = map.range((start, Bound::Unbounded)).peekable();
+    // How many may still be looked at, and the last of them if there are more behind it.
+    let (mut left, mut end) = (LOOKED_AT_MAX, None);
+    let items = iter::from_fn(|| {
+        while left > 0 {
+            let (key, noun) = rest.next()?;
+            left -= 1;
+            if left == 0 {
+                end = rest.peek().is_some().then_some(key);
+            }
+            if keep(noun) {
+                return Some((key, noun));
+            }
+        }
+        None
+    });
+    let page = Page::in_room(
         items,
-        query.limit()?,
+        limit,
         |(key, _)| key.to_string(),
         |(_, noun)| V::from(noun),
-    ))
+    );
+    Ok(Page {
+        next_cursor: page.next_cursor.or_else(|| end.map(K::to_string)),
+        ..page
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     #[derive(serde::Deserialize, Debug, PartialEq)]
     struct Patch {
@@ -302,5 +324,29 @@ mod tests {
         let query: PageQuery = serde_json::from_str(r#"{"limit":"2","cursor":"3"}"#).unwrap();
         let page: Page<String> = page(&map, &query, |text| text != "4").unwrap();
         assert_eq!((page.items, page.next_cursor), (vec!["5".to_owned()], None));
+    }
+
+    #[test]
+    fn a_page_of_few_among_many_goes_on_where_it_has_stopped_to_look() {
+        let numbers = 1..=LOOKED_AT_MAX + 1;
+        let map: OrdMap<u32, Arc<String>> = numbers.map(|n| (n, Arc::new(n.to_string()))).collect();
+        let page = |cursor: Option<&str>, wanted: &[u32]| {
+            let query = json!({"limit": "2", "cursor": cursor});
+            let query: PageQuery = serde_json::from_value(query).unwrap();
+            let wanted: Vec<String> = wanted.iter().map(u32::to_string).collect();
+            let page: Page<String> = page(&map, &query, |text| wanted.contains(text)).unwrap();
+            (page.items.join(" "), page.next_cursor)
+        };
+        let some = |cursor: &str| Some(cursor.to_owned());
+        let last = LOOKED_AT_MAX + 1;
+        assert_eq!(page(None, &[]), (String::new(), some("2000")));
+        assert_eq!(page(Some("2000"), &[]), (String::new(), None));
+        assert_eq!(page(None, &[5, last]), ("5".to_owned(), some("2000")));
+        assert_eq!(page(Some("2000"), &[5, last]), ("2001".to_owned(), None));
+        // What was looked at and does not fit any more comes on the next page.
+        assert_eq!(page(None, &[5, 6, 2_000]), ("5 6".to_owned(), some("6")));
+        assert_eq!(page(Some("6"), &[5, 6, 2_000]), ("2000".to_owned(), None));
+        // Where all are looked at, there is nothing behind the last one.
+        assert_eq!(page(Some("1"), &[]), (String::new(), None));
     }
 }

@@ -1,8 +1,12 @@
 //! `/v1/agents`.
 
 use crate::{Acme, NOW, column, text};
+use engine::EntryKind;
+use gateway::changes::{By, Force, Plan};
 use model::agent::FORMER_NAMES_MAX;
+use model::{Agent, AgentId, Directory, Name, Noun, Timestamp, Write};
 use serde_json::{Value, json};
+use std::sync::Arc;
 
 fn full() -> Value {
     json!({"name": "builder", "environment": "production", "team": "platform", "owner": "ada", "risk_tier": "medium",
@@ -199,6 +203,54 @@ async fn a_list_is_paged_and_filtered_by_status() {
     acme.admin("GET", "/v1/agents?cursor=agt_1", Value::Null)
         .await
         .problem(400, "invalid_parameter");
+}
+
+/// Registers so many agents at once that are like this one and stand before it in lists.
+async fn put_before(acme: &Acme, id: &str, count: u128) {
+    let plan = |directory: &Directory, _: Timestamp| {
+        let like = &directory.agents[&id.parse::<AgentId>().unwrap()];
+        let put = |number: u128| {
+            Write::Put(Noun::Agent(Arc::new(Agent {
+                id: AgentId::from_bytes(number.to_be_bytes()),
+                name: Name::new(&format!("agent-{number}")).unwrap(),
+                ..Agent::clone(like)
+            })))
+        };
+        Ok(Plan {
+            kind: EntryKind::AgentCreated,
+            facts: json!({}),
+            writes: (1..=count).map(put).collect(),
+            answer: (),
+        })
+    };
+    let tenant = acme.tenant.id.parse().unwrap();
+    let change = acme.gateway.change_by(By::Start, Force::No, tenant, plan);
+    change.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_page_of_few_agents_among_very_many_may_be_empty_and_goes_on() {
+    let acme = Acme::open().await;
+    let id = acme.hire(json!({"name": "builder"})).await;
+    put_before(&acme, &id, 3_000).await;
+    let frozen = async |cursor: &str| {
+        let path = format!("/v1/agents?status=frozen{cursor}");
+        let page = acme.admin("GET", &path, Value::Null).await.expect(200);
+        let ids = column(page["items"].as_array().unwrap(), "id");
+        (ids, page["next_cursor"].as_str().map(str::to_owned))
+    };
+    let (ids, next) = frozen("").await;
+    assert_eq!(ids, [] as [&str; 0]);
+    let behind = format!("&cursor={}", next.unwrap());
+    assert_eq!(frozen(&behind).await, (vec![], None));
+    acme.admin(
+        "POST",
+        &format!("/v1/agents/{id}/freeze"),
+        json!({"reason": "odd"}),
+    )
+    .await
+    .expect(200);
+    assert_eq!(frozen(&behind).await, (vec![id], None));
 }
 
 #[tokio::test]
