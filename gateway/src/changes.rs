@@ -12,6 +12,7 @@ use change_locks::{ChangeLock, KeptLock};
 pub use change_locks::{ChangeLocks, Order};
 use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
+pub(crate) use size::WritingRoom;
 
 use crate::compiling;
 use crate::directory::check_in_use;

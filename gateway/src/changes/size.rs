@@ -8,11 +8,34 @@
 use super::By;
 use crate::http::{Code, Refusal};
 use engine::EntryKind;
-use model::{Directory, Role, TenantId, Write};
+use model::{Directory, Noun, Role, TenantId, Write};
 
 /// The most bytes of nouns that one change writes: what takes a tenth of a second. The largest set of policies fits,
 /// with the one before it.
 const WRITTEN_BYTES_MAX: usize = 16 << 20;
+
+/// How many bytes of nouns a change may still write.
+pub(crate) struct WritingRoom {
+    left: usize,
+}
+
+impl Default for WritingRoom {
+    fn default() -> Self {
+        Self {
+            left: WRITTEN_BYTES_MAX,
+        }
+    }
+}
+
+impl WritingRoom {
+    /// Takes what this noun needs. Where that is more than is left, it refuses the change and says what to do
+    /// `instead`.
+    pub(crate) fn take(&mut self, noun: &Noun, instead: &str) -> Result<(), Refusal> {
+        let left = self.left.checked_sub(noun.to_json().len());
+        self.left = left.ok_or_else(|| too_much(instead))?;
+        Ok(())
+    }
+}
 
 /// Refuses a change of several nouns that together are longer than may be written at once. Each of them alone has
 /// bounds of its own, so whoever is refused gets there step by step; a rule and whom it freezes are far from this one,
@@ -21,10 +44,10 @@ pub(super) fn check(writes: &[Write]) -> Result<(), Refusal> {
     if writes.len() < 2 {
         return Ok(());
     }
-    let mut left = WRITTEN_BYTES_MAX;
+    let mut room = WritingRoom::default();
     for write in writes {
         if let Write::Put(noun) = write {
-            left = left.checked_sub(noun.to_json().len()).ok_or_else(too_much)?;
+            room.take(noun, "make it in several steps")?;
         }
     }
     Ok(())
@@ -104,9 +127,9 @@ fn passes(by: By<'_>) -> bool {
     }
 }
 
-fn too_much() -> Refusal {
+fn too_much(instead: &str) -> Refusal {
     let detail = format!(
-        "the change would write more than {WRITTEN_BYTES_MAX} bytes at once, so nothing was changed; make it in several steps"
+        "the change would write more than {WRITTEN_BYTES_MAX} bytes at once, so nothing was changed; {instead}"
     );
     Refusal::new(Code::Conflict, detail)
 }
@@ -114,7 +137,7 @@ fn too_much() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use model::{Name, Noun, Policy, PolicyMode, PolicyText, SlashFreeName, Team, Timestamp, Tool};
+    use model::{Name, Policy, PolicyMode, PolicyText, SlashFreeName, Team, Timestamp, Tool};
     use serde_json::{Value, json};
     use std::sync::Arc;
 

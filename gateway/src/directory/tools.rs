@@ -4,7 +4,7 @@
 //! whose changed definition is held: imported anew, that definition would be the pinned one.
 
 use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
-use crate::changes::{ForceQuery, Plan};
+use crate::changes::{ForceQuery, Plan, WritingRoom};
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SchemaBody, TenantCaller, conditions};
 use axum::Extension;
@@ -151,7 +151,7 @@ pub async fn delete(
             return Err(Refusal::new(Code::Conflict, detail));
         }
         check_none_held(tool.actions.values())?;
-        Ok(deleted(directory, tool))
+        deleted(directory, tool)
     })
     .await
 }
@@ -168,24 +168,31 @@ fn check_none_held<'a>(mut taken_away: impl Iterator<Item = &'a ToolAction>) -> 
     Err(Refusal::new(Code::Conflict, detail))
 }
 
-/// Takes a tool away, and its grants with it: they were for this tool, not for the next one of its name.
-fn deleted(directory: &Directory, tool: &Arc<Tool>) -> Plan<StatusCode> {
+/// Takes a tool away, and its grants with it: they were for this tool, not for the next one of its name. Very many
+/// agents may have one: where they are more than is written at once, no more of them are copied to find that out.
+fn deleted(directory: &Directory, tool: &Arc<Tool>) -> Result<Plan<StatusCode>, Refusal> {
     let mut writes = vec![Write::Delete(Noun::Tool(Arc::clone(tool)))];
-    let mut withdrawn_from = Vec::new();
+    let (mut withdrawn_from, mut room) = (Vec::new(), WritingRoom::default());
+    let instead = format!(
+        "withdraw the tool from agents first: `DELETE /v1/agents/{{id}}/tools/{}`",
+        tool.name
+    );
     for agent in directory.agents.values() {
         if matches!(&agent.tools, ToolAccess::Granted(tools) if tools.contains(&tool.name))
             && let Some(after) = agent.withdraw(tool.name.as_str())
         {
+            let after = Noun::Agent(Arc::new(after));
+            room.take(&after, &instead)?;
             withdrawn_from.push(agent.id);
-            writes.push(Write::Put(Noun::Agent(Arc::new(after))));
+            writes.push(Write::Put(after));
         }
     }
-    Plan {
+    Ok(Plan {
         kind: EntryKind::ToolDeleted,
         facts: json!({"name": tool.name, "withdrawn_from": withdrawn_from}),
         writes,
         answer: StatusCode::NO_CONTENT,
-    }
+    })
 }
 
 /// The tool after a PUT: its standing and age stay.

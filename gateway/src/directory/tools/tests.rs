@@ -2,6 +2,7 @@
 
 use super::*;
 use canon::Digest;
+use model::{Agent, AgentId, Attributes, LimitTerms, RiskTier, TenantId};
 
 const NOW: Timestamp = Timestamp::from_millis(5);
 
@@ -168,4 +169,50 @@ fn another_definition_by_hand_is_not_the_pinned_one() {
         (after.actions["send"].pinned, &after.actions["send"].held),
         (None, &None)
     );
+}
+
+/// A tenant with so many agents of about 64 KiB that have a grant of this tool.
+fn granted(tool: &Arc<Tool>, agents: u128) -> Directory {
+    let tenant = json!({"id": TenantId::SYSTEM, "name": "acme", "settings": {}, "bucket": null, "status": "active",
+        "created_at": NOW});
+    let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
+    directory.apply(&Write::Put(Noun::Tool(Arc::clone(tool))));
+    let attribute = |number: usize| (format!("a{number}"), json!("x".repeat(1_024)));
+    let attributes: Map<String, Value> = (0..64).map(attribute).collect();
+    let attributes: Attributes = serde_json::from_value(Value::Object(attributes)).unwrap();
+    for number in 0..agents {
+        let agent = Agent {
+            id: AgentId::from_bytes(number.to_be_bytes()),
+            tenant: TenantId::SYSTEM,
+            name: Name::new(&format!("agent-{number}")).unwrap(),
+            former_names: Vec::new(),
+            environment: None,
+            team: None,
+            owner: None,
+            risk_tier: RiskTier::Low,
+            tools: ToolAccess::Granted([tool.name.clone()].into()),
+            attributes: attributes.clone(),
+            standing: Standing::Active,
+            limits: LimitTerms::default(),
+            signing_keys: None,
+            created_at: NOW,
+        };
+        directory.apply(&Write::Put(Noun::Agent(Arc::new(agent))));
+    }
+    directory
+}
+
+#[test]
+fn a_tool_of_more_agents_than_are_written_at_once_stays_until_it_is_withdrawn_from_some() {
+    let mail = Arc::new(tool(None, &send("sends", "high")).unwrap());
+    let plan = deleted(&granted(&mail, 200), &mail).unwrap();
+    assert_eq!(plan.writes.len(), 201);
+    assert_eq!(plan.facts["withdrawn_from"].as_array().unwrap().len(), 200);
+    let Err(refusal) = deleted(&granted(&mail, 300), &mail) else {
+        panic!("nothing is written at once that is so long")
+    };
+    assert_eq!(refusal.code(), Code::Conflict);
+    let detail = refusal.detail();
+    assert!(detail.contains("more than 16777216 bytes"), "{detail}");
+    assert!(detail.contains("`DELETE /v1/agents/{id}/tools/mail`"), "{detail}");
 }
