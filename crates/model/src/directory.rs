@@ -5,6 +5,7 @@
 
 mod counted;
 mod noun;
+mod tally;
 
 use crate::agent::{Agent, AgentToken};
 use crate::base::BaseInForce;
@@ -26,6 +27,7 @@ use imbl::{OrdMap, OrdSet};
 pub use noun::{Noun, NounKind, Write};
 use std::borrow::Borrow;
 use std::sync::Arc;
+use tally::Tally;
 
 /// Everything a tenant has registered. Cloning shares all of it.
 #[derive(Debug, Clone)]
@@ -48,6 +50,10 @@ pub struct Directory {
     pub teams: OrdMap<Name, Arc<Team>>,
     /// Its users.
     pub users: OrdMap<Name, Arc<User>>,
+    /// How many of its agents are in each team. INVARIANT: `put` and `delete` keep it to what is in `agents`.
+    agents_by_team: Tally,
+    /// How many of its users are in each team. INVARIANT: `put` and `delete` keep it to what is in `users`.
+    users_by_team: Tally,
     /// Its policies, those that were deleted among them.
     pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
     /// The runs that were stopped.
@@ -82,6 +88,8 @@ impl Directory {
             tools: OrdMap::new(),
             teams: OrdMap::new(),
             users: OrdMap::new(),
+            agents_by_team: Tally::default(),
+            users_by_team: Tally::default(),
             policies: OrdMap::new(),
             runs: OrdMap::new(),
             issuers: OrdMap::new(),
@@ -156,6 +164,16 @@ impl Directory {
         tokens.filter_map(move |(_, id)| self.tokens.get(id))
     }
 
+    /// How many agents are in this team.
+    pub fn agents_in(&self, team: &Name) -> usize {
+        self.agents_by_team.of(team)
+    }
+
+    /// How many users are in this team.
+    pub fn users_in(&self, team: &Name) -> usize {
+        self.users_by_team.of(team)
+    }
+
     fn put(&mut self, noun: Noun) {
         match noun {
             Noun::Tenant(tenant) => self.tenant = tenant,
@@ -164,7 +182,7 @@ impl Directory {
             Noun::Token(token) => self.put_token(token),
             Noun::Tool(tool) => self.counted.put(&mut self.tools, tool.name.clone(), tool),
             Noun::Team(team) => self.counted.put(&mut self.teams, team.name.clone(), team),
-            Noun::User(user) => self.counted.put(&mut self.users, user.name.clone(), user),
+            Noun::User(user) => self.put_user(user),
             Noun::Policy(policy) => {
                 self.policies.insert(policy.name.clone(), policy);
             }
@@ -193,13 +211,23 @@ impl Directory {
     fn put_agent(&mut self, agent: Arc<Agent>) {
         if let Some(before) = self.agents.get(&agent.id).cloned() {
             self.forget_names(&before);
+            self.agents_by_team.take(before.team.as_ref());
         }
         for name in &agent.former_names {
             // Whoever is called so now comes first, in whatever order storage tells of both.
             self.agent_names.entry(name.clone()).or_insert(agent.id);
         }
         self.agent_names.insert(agent.name.clone(), agent.id);
+        self.agents_by_team.add(agent.team.as_ref());
         self.counted.put(&mut self.agents, agent.id, agent);
+    }
+
+    fn delete_agent(&mut self, agent: &Agent) {
+        self.forget_names(agent);
+        if let Some(before) = self.agents.get(&agent.id) {
+            self.agents_by_team.take(before.team.as_ref());
+        }
+        self.counted.delete(&mut self.agents, &agent.id);
     }
 
     fn forget_names(&mut self, agent: &Agent) {
@@ -208,6 +236,20 @@ impl Directory {
                 self.agent_names.remove(name);
             }
         }
+    }
+
+    fn put_user(&mut self, user: Arc<User>) {
+        self.delete_user(&user.name);
+        self.users_by_team.add(&user.teams);
+        self.counted.put(&mut self.users, user.name.clone(), user);
+    }
+
+    /// Takes out the user who is there, whatever teams that one is in.
+    fn delete_user(&mut self, name: &Name) {
+        if let Some(user) = self.users.get(name) {
+            self.users_by_team.take(&user.teams);
+        }
+        self.counted.delete(&mut self.users, name);
     }
 
     fn put_token(&mut self, token: Arc<AgentToken>) {
@@ -229,14 +271,11 @@ impl Directory {
             // A tenant is never taken out of its own directory: one that is deleted says so (`deleted_at`).
             Noun::Tenant(_) => {}
             Noun::Key(key) => self.counted.delete(&mut self.keys, &key.id),
-            Noun::Agent(agent) => {
-                self.forget_names(agent);
-                self.counted.delete(&mut self.agents, &agent.id);
-            }
+            Noun::Agent(agent) => self.delete_agent(agent),
             Noun::Token(token) => self.delete_token(token.id),
             Noun::Tool(tool) => self.counted.delete(&mut self.tools, &tool.name),
             Noun::Team(team) => self.counted.delete(&mut self.teams, &team.name),
-            Noun::User(user) => self.counted.delete(&mut self.users, &user.name),
+            Noun::User(user) => self.delete_user(&user.name),
             Noun::Policy(policy) => {
                 self.policies.remove(&policy.name);
             }
@@ -482,6 +521,57 @@ mod tests {
         directory.apply(&Write::Delete(noun(1, 4)));
         assert_eq!([1, 3].map(|agent| ids_of(&directory, agent)), [[0xff], [3]]);
         assert_eq!(directory.tokens_by_agent.len(), directory.tokens.len());
+    }
+
+    #[test]
+    fn a_team_has_the_members_that_were_put_into_it_and_are_not_moved_or_deleted() {
+        let name = |text: &str| Name::new(text).unwrap();
+        let put_agent = |directory: &mut Directory, number, team: Option<&str>| {
+            let team = team.map(name);
+            put(
+                directory,
+                &Agent {
+                    team,
+                    ..agent(number, "planner")
+                },
+            );
+        };
+        let user = |teams: &[&str]| {
+            let (name, teams) = (name("ada"), teams.iter().map(|team| name(team)).collect());
+            Noun::User(Arc::new(User {
+                name,
+                teams,
+                attributes: Attributes::default(),
+                roles: BTreeSet::new(),
+            }))
+        };
+        let mut directory = directory();
+        let members = |directory: &Directory| {
+            ["a", "b"].map(|team| (directory.agents_in(&name(team)), directory.users_in(&name(team))))
+        };
+        for (number, team) in [
+            (1, Some("a")),
+            (1, Some("a")),
+            (2, Some("a")),
+            (3, Some("b")),
+            (4, None),
+        ] {
+            put_agent(&mut directory, number, team);
+        }
+        directory.apply(&Write::Put(user(&["a", "b"])));
+        assert_eq!(members(&directory), [(2, 1), (1, 1)]);
+        put_agent(&mut directory, 2, Some("b"));
+        directory.apply(&Write::Put(user(&["b"])));
+        assert_eq!(members(&directory), [(1, 0), (2, 1)]);
+        put_agent(&mut directory, 3, None);
+        assert_eq!(members(&directory), [(1, 0), (1, 1)]);
+        // What is deleted is what is there, whatever the write has of it.
+        for gone in [Noun::Agent(Arc::new(agent(2, "planner"))), user(&["a"])] {
+            directory.apply(&Write::Delete(gone.clone()));
+            directory.apply(&Write::Delete(gone));
+        }
+        assert_eq!(members(&directory), [(1, 0), (0, 0)]);
+        assert_eq!(directory.agents_in(&name("c")), 0);
     }
 
     #[test]

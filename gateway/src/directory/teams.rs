@@ -116,16 +116,7 @@ pub(super) fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<T
 
 /// A team with members stays: policies that speak of it would mean something else for them.
 fn check_empty(directory: &Directory, team: &Name) -> Result<(), Refusal> {
-    let agents = directory
-        .agents
-        .values()
-        .filter(|agent| agent.team.as_ref() == Some(team))
-        .count();
-    let users = directory
-        .users
-        .values()
-        .filter(|user| user.teams.contains(team))
-        .count();
+    let (agents, users) = (directory.agents_in(team), directory.users_in(team));
     if agents + users == 0 {
         return Ok(());
     }
