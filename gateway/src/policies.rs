@@ -353,10 +353,11 @@ pub async fn list(
     Query(query): Query<PageQuery>,
 ) -> Result<TaggedSet, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    let policies = &tenant.directory.policies;
+    let directory = &tenant.directory;
+    let page = crate::directory::page(&directory.policies, &query, |policy| policy.deleted_at.is_none());
     Ok(TaggedSet {
-        page: crate::directory::page(policies, &query, |policy| policy.deleted_at.is_none())?,
-        tag: tag_of_set(policies.values()),
+        page: page?,
+        tag: tag_of_set(directory.digest_of_policies()),
     })
 }
 

@@ -5,6 +5,7 @@
 
 mod counted;
 mod noun;
+mod set_digest;
 mod tally;
 
 use crate::agent::{Agent, AgentToken};
@@ -25,6 +26,7 @@ use counted::Counted;
 pub use counted::VALUE_BYTES;
 use imbl::{OrdMap, OrdSet};
 pub use noun::{Noun, NounKind, Write};
+use set_digest::SetDigest;
 use std::borrow::Borrow;
 use std::sync::Arc;
 use tally::Tally;
@@ -56,6 +58,8 @@ pub struct Directory {
     users_by_team: Tally,
     /// Its policies, those that were deleted among them.
     pub policies: OrdMap<SlashFreeName, Arc<Policy>>,
+    /// The digest of its policies, if anybody has asked for it since they were changed.
+    set_digest: SetDigest,
     /// The runs that were stopped.
     pub runs: OrdMap<Name, Arc<StoppedRun>>,
     /// The issuers of tokens that it trusts.
@@ -91,6 +95,7 @@ impl Directory {
             agents_by_team: Tally::default(),
             users_by_team: Tally::default(),
             policies: OrdMap::new(),
+            set_digest: SetDigest::default(),
             runs: OrdMap::new(),
             issuers: OrdMap::new(),
             log_keys: OrdMap::new(),
@@ -174,6 +179,11 @@ impl Directory {
         self.users_by_team.of(team)
     }
 
+    /// The digest of its policies that are not deleted, as [`digest_of_set`](crate::policy::digest_of_set) makes it.
+    pub fn digest_of_policies(&self) -> Digest {
+        self.set_digest.of(&self.policies)
+    }
+
     fn put(&mut self, noun: Noun) {
         match noun {
             Noun::Tenant(tenant) => self.tenant = tenant,
@@ -184,6 +194,7 @@ impl Directory {
             Noun::Team(team) => self.counted.put(&mut self.teams, team.name.clone(), team),
             Noun::User(user) => self.put_user(user),
             Noun::Policy(policy) => {
+                self.set_digest = SetDigest::default();
                 self.policies.insert(policy.name.clone(), policy);
             }
             Noun::Run(run) => {
@@ -277,6 +288,7 @@ impl Directory {
             Noun::Team(team) => self.counted.delete(&mut self.teams, &team.name),
             Noun::User(user) => self.delete_user(&user.name),
             Noun::Policy(policy) => {
+                self.set_digest = SetDigest::default();
                 self.policies.remove(&policy.name);
             }
             Noun::Run(run) => {
@@ -317,6 +329,7 @@ mod tests {
     use crate::agent::{RiskTier, ToolAccess};
     use crate::id::TenantId;
     use crate::people::Attributes;
+    use crate::policy::{PolicyMode, PolicyText, digest_of_set};
     use crate::standing::Standing;
     use crate::tenant::Settings;
     use crate::time::Timestamp;
@@ -353,6 +366,33 @@ mod tests {
         assert!(after.teams.contains_key("platform"));
         after.apply(&Write::Delete(team("platform")));
         assert!(after.teams.is_empty());
+    }
+
+    #[test]
+    fn the_digest_of_policies_is_that_of_those_that_are_there() {
+        let noun = |name: &str| {
+            let (name, now) = (SlashFreeName::new(name).unwrap(), Timestamp::from_millis(1));
+            let policy = Policy::new(name, PolicyText::default(), PolicyMode::Enforced, now);
+            Noun::Policy(Arc::new(policy))
+        };
+        let mut directory = directory();
+        let mut seen = Vec::new();
+        let first = directory.clone();
+        for write in [
+            Write::Put(noun("a")),
+            Write::Put(team("platform")),
+            Write::Put(noun("b")),
+            Write::Delete(noun("a")),
+            Write::Delete(noun("b")),
+        ] {
+            directory.apply(&write);
+            let digest = directory.digest_of_policies();
+            assert_eq!(digest, digest_of_set(directory.policies.values()));
+            seen.push(digest);
+        }
+        assert_eq!(seen[0], seen[1], "a team is no policy");
+        assert!(seen[1] != seen[2] && seen[2] != seen[3] && seen[0] != seen[3]);
+        assert_eq!(seen[4], first.digest_of_policies());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 use crate::id::AgentId;
 use crate::name::{Name, SlashFreeName};
 use crate::time::Timestamp;
+use canon::{Digest, Hasher};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -259,6 +260,23 @@ impl Policy {
         self.versions
             .retain(|kept| kept.version >= first_kept || is_in_use(kept.version));
     }
+}
+
+/// The digest of the set that these policies are, in the order of their names, but for those that are deleted. What a
+/// version says never changes, so numbers and times stand for texts: a policy that was forgotten and is made anew
+/// begins at 1 again, at another time.
+pub fn digest_of_set<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> Digest {
+    let mut hasher = Hasher::default();
+    let policies = policies.into_iter();
+    for policy in policies.filter(|policy| policy.deleted_at.is_none()) {
+        let written_at = policy.newest().map(|newest| newest.created_at);
+        // For whom a trial counts changes with its version only, and may be very many.
+        let trial = policy.trial.as_ref().map(|trial| trial.version);
+        let in_use = (policy.enforced, trial);
+        let said = serde_json::to_vec(&(&policy.name, policy.version(), written_at, in_use));
+        hasher.update(&said.expect("names, numbers and times always serialize"));
+    }
+    hasher.finish()
 }
 
 #[cfg(test)]

@@ -5,9 +5,8 @@
 
 use crate::http::{Code, Refusal, conditions};
 use axum::http::{HeaderMap, HeaderValue, header};
-use canon::Hasher;
+use canon::Digest;
 use model::{Directory, Policy};
-use std::sync::Arc;
 
 /// What is there while somebody changes it.
 struct There {
@@ -32,20 +31,9 @@ pub(super) fn tag(version: u64) -> String {
     format!("\"{version}\"")
 }
 
-/// The entity tag of the set that these policies are, in the order of their names. What a version says never changes,
-/// so numbers and times stand for texts: a policy that was forgotten and is made anew begins at 1 again, at another
-/// time.
-pub(super) fn tag_of_set<'p>(policies: impl IntoIterator<Item = &'p Arc<Policy>>) -> String {
-    let mut hasher = Hasher::default();
-    for policy in policies.into_iter().filter(|policy| is_there(policy)) {
-        let written_at = policy.newest().map(|newest| newest.created_at);
-        // For whom a trial counts changes with its version only, and may be very many.
-        let trial = policy.trial.as_ref().map(|trial| trial.version);
-        let in_use = (policy.enforced, trial);
-        let said = serde_json::to_vec(&(&policy.name, policy.version(), written_at, in_use));
-        hasher.update(&said.expect("names, numbers and times always serialize"));
-    }
-    format!("\"{}\"", hasher.finish())
+/// The entity tag of the set of policies with this digest.
+pub(super) fn tag_of_set(digest: Digest) -> String {
+    format!("\"{digest}\"")
 }
 
 /// Refuses whoever has seen another version of a policy than there is, or wants to make it and it is there.
@@ -65,10 +53,9 @@ pub(super) fn check(headers: &HeaderMap, policy: Option<&Policy>) -> Result<(), 
 /// Refuses whoever has seen another set of policies than the tenant has. The set has a tag also where it is empty, and
 /// then `*` does not stand for it.
 pub(super) fn check_set(headers: &HeaderMap, directory: &Directory) -> Result<(), Refusal> {
-    let policies = &directory.policies;
     let there = There {
-        tag: Some(tag_of_set(policies.values())),
-        is_any: policies.values().any(|policy| is_there(policy)),
+        tag: Some(tag_of_set(directory.digest_of_policies())),
+        is_any: directory.policies.values().any(|policy| is_there(policy)),
         otherwise: "another set of policies than there is".to_owned(),
     };
     there.check(headers)

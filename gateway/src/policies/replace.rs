@@ -11,6 +11,7 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use engine::EntryKind;
+use model::policy::digest_of_set;
 use model::{Directory, Noun, Policy, Timestamp, Write};
 use serde::Deserialize;
 use std::collections::BTreeSet;
@@ -94,7 +95,7 @@ pub async fn replace(
             facts: serde_json::json!({ "policies": facts(&items) }),
             writes: changing.writes()?,
             answer: TaggedSet {
-                tag: tag_of_set(&set),
+                tag: tag_of_set(digest_of_set(&set)),
                 page: Page {
                     items,
                     next_cursor: None,
