@@ -23,6 +23,8 @@ use std::sync::Arc;
 
 /// How many expired keys are cleared away at once, by whoever makes another one.
 const EXPIRED_MAX: usize = 256;
+/// Among how many keys of a tenant they are looked for, the oldest: a fraction of a millisecond.
+const LOOKED_AT_MAX: usize = 4_096;
 
 /// What a POST says.
 #[derive(Debug, Deserialize)]
@@ -143,7 +145,8 @@ fn creation(directory: &Directory, key: Arc<ApiKey>) -> Plan<KeyView> {
     let now = key.created_at;
     // Not those that have just expired: this clock may be ahead.
     let long_ago = now.plus_millis(-EXPIRED_FOR_MS);
-    let expired = directory.keys.values().filter(|key| key.has_expired(long_ago));
+    let oldest = directory.keys.values().take(LOOKED_AT_MAX);
+    let expired = oldest.filter(|key| key.has_expired(long_ago));
     let expired: Vec<_> = expired.take(EXPIRED_MAX).collect();
     let view = KeyView::from(&*key);
     let mut facts = facts(&view);
@@ -163,11 +166,14 @@ fn creation(directory: &Directory, key: Arc<ApiKey>) -> Plan<KeyView> {
     }
 }
 
-/// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were started
-/// together have recorded the operator key that they brought along once each.
+/// Deletes a key together with all others of its secret, which would leave the secret working. Gateways that were
+/// started together have recorded the operator key that they brought along once each. A tenant's keys are made here,
+/// each with a secret of its own, and are very many perhaps.
 fn deletion(directory: &Directory, key: &Arc<ApiKey>, now: Timestamp) -> Plan<StatusCode> {
+    let is_operators = directory.tenant.id == TenantId::SYSTEM;
     let twins = || {
-        let others = directory.keys.values();
+        let others = is_operators.then(|| directory.keys.values());
+        let others = others.into_iter().flatten();
         others.filter(|other| other.digest == key.digest && other.id != key.id)
     };
     let mut facts = facts(&KeyView::from(&**key));
@@ -288,7 +294,11 @@ mod tests {
     }
 
     fn system(keys: &[ApiKey]) -> Directory {
-        let tenant = json!({"id": TenantId::SYSTEM, "name": "system", "settings": {}, "bucket": null,
+        directory(TenantId::SYSTEM, keys)
+    }
+
+    fn directory(tenant: TenantId, keys: &[ApiKey]) -> Directory {
+        let tenant = json!({"id": tenant, "name": "system", "settings": {}, "bucket": null,
             "status": "active", "created_at": "1970-01-01T00:00:00.000Z"});
         let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
         for key in keys {
@@ -353,17 +363,37 @@ mod tests {
     }
 
     #[test]
-    fn of_very_many_expired_keys_the_oldest_are_cleared_away_first() {
-        let long_ago = Timestamp::from_millis(-EXPIRED_FOR_MS);
-        let expired = (0_u16..).take(EXPIRED_MAX + 1).map(|number| {
+    fn the_keys_of_a_tenant_are_not_looked_through_for_others_of_a_secret() {
+        let tenant = TenantId::from_bytes([1; 16]);
+        let made = |id| ApiKey {
+            tenant,
+            role: Role::Admin,
+            digest: Digest::of(b"one"),
+            ..key(id, None)
+        };
+        let keys = directory(tenant, &[made(1), made(2)]);
+        let plan = deletion(&keys, &Arc::new(made(1)), Timestamp::from_millis(0));
+        assert_eq!((plan.writes.len(), plan.facts.get("twins")), (1, None));
+    }
+
+    /// So many keys with this end, in the order of their age.
+    fn many(count: usize, expires_at: Option<Timestamp>) -> Vec<ApiKey> {
+        let numbers = (0_u16..).take(count);
+        let keys = numbers.map(|number| {
             let mut id = [0; 16];
             id[..2].copy_from_slice(&number.to_be_bytes());
             ApiKey {
                 id: KeyId::from_bytes(id),
-                ..key(1, Some(long_ago))
+                ..key(1, expires_at)
             }
         });
-        let expired: Vec<_> = expired.collect();
+        keys.collect()
+    }
+
+    #[test]
+    fn of_very_many_expired_keys_the_oldest_are_cleared_away_first() {
+        let long_ago = Timestamp::from_millis(-EXPIRED_FOR_MS);
+        let expired = many(EXPIRED_MAX + 1, Some(long_ago));
         let mut directory = system(&expired);
         let plan = creation(&directory, Arc::new(key(200, None)));
         for write in &plan.writes {
@@ -372,6 +402,16 @@ mod tests {
         let newest = expired[EXPIRED_MAX].id;
         let left: Vec<_> = directory.keys.keys().copied().collect();
         assert_eq!(left, [newest, KeyId::from_bytes([200; 16])]);
+    }
+
+    #[test]
+    fn expired_keys_are_looked_for_among_the_oldest() {
+        let mut keys = many(LOOKED_AT_MAX + 1, None);
+        for place in [LOOKED_AT_MAX - 1, LOOKED_AT_MAX] {
+            keys[place].expires_at = Some(Timestamp::from_millis(-EXPIRED_FOR_MS));
+        }
+        let plan = creation(&system(&keys), Arc::new(key(200, None)));
+        assert_eq!(plan.facts["expired"], json!([keys[LOOKED_AT_MAX - 1].id]));
     }
 
     #[test]
