@@ -62,6 +62,8 @@ pub struct Directory {
     set_digest: SetDigest,
     /// The runs that were stopped.
     pub runs: OrdMap<Name, Arc<StoppedRun>>,
+    /// How many of them are revoked. INVARIANT: `put` and `delete` keep it to what is in `runs`.
+    revoked_runs: usize,
     /// The issuers of tokens that it trusts.
     pub issuers: OrdMap<Name, Arc<Issuer>>,
     /// The keys that the ledger was and is signed with, by label; in the system tenant's directory only.
@@ -97,6 +99,7 @@ impl Directory {
             policies: OrdMap::new(),
             set_digest: SetDigest::default(),
             runs: OrdMap::new(),
+            revoked_runs: 0,
             issuers: OrdMap::new(),
             log_keys: OrdMap::new(),
             rules: OrdMap::new(),
@@ -179,6 +182,16 @@ impl Directory {
         self.users_by_team.of(team)
     }
 
+    /// How many runs are revoked.
+    pub const fn revoked_runs(&self) -> usize {
+        self.revoked_runs
+    }
+
+    /// How many runs are frozen, and not revoked.
+    pub fn frozen_runs(&self) -> usize {
+        self.runs.len() - self.revoked_runs
+    }
+
     /// The digest of its policies that are not deleted, as [`digest_of_set`](crate::policy::digest_of_set) makes it.
     pub fn digest_of_policies(&self) -> Digest {
         self.set_digest.of(&self.policies)
@@ -197,9 +210,7 @@ impl Directory {
                 self.set_digest = SetDigest::default();
                 self.policies.insert(policy.name.clone(), policy);
             }
-            Noun::Run(run) => {
-                self.runs.insert(run.run_id.clone(), run);
-            }
+            Noun::Run(run) => self.put_run(run),
             Noun::Issuer(issuer) => {
                 self.issuers.insert(issuer.name.clone(), issuer);
             }
@@ -263,6 +274,19 @@ impl Directory {
         self.counted.delete(&mut self.users, name);
     }
 
+    fn put_run(&mut self, run: Arc<StoppedRun>) {
+        self.delete_run(&run.run_id);
+        self.revoked_runs += usize::from(run.standing.is_revoked());
+        self.runs.insert(run.run_id.clone(), run);
+    }
+
+    /// Takes out the run that is there, whatever its standing.
+    fn delete_run(&mut self, run_id: &Name) {
+        if let Some(run) = self.runs.remove(run_id) {
+            self.revoked_runs -= usize::from(run.standing.is_revoked());
+        }
+    }
+
     fn put_token(&mut self, token: Arc<AgentToken>) {
         self.delete_token(token.id);
         self.tokens_by_agent.insert((token.agent, token.id));
@@ -291,9 +315,7 @@ impl Directory {
                 self.set_digest = SetDigest::default();
                 self.policies.remove(&policy.name);
             }
-            Noun::Run(run) => {
-                self.runs.remove(&run.run_id);
-            }
+            Noun::Run(run) => self.delete_run(&run.run_id),
             Noun::Issuer(issuer) => {
                 self.issuers.remove(&issuer.name);
             }
@@ -612,6 +634,40 @@ mod tests {
         }
         assert_eq!(members(&directory), [(1, 0), (0, 0)]);
         assert_eq!(directory.agents_in(&name("c")), 0);
+    }
+
+    #[test]
+    fn a_run_counts_as_what_it_is_now() {
+        let now = Timestamp::from_millis(1);
+        let (frozen, revoked) = (
+            Standing::Active.freeze("odd", now).unwrap(),
+            Standing::Active.revoke("odd", now),
+        );
+        let run = |name: &str, standing: &Standing| {
+            Noun::Run(Arc::new(StoppedRun {
+                run_id: Name::new(name).unwrap(),
+                standing: standing.clone(),
+            }))
+        };
+        let mut directory = directory();
+        for (write, count) in [
+            (Write::Put(run("a", &frozen)), (1, 0)),
+            (Write::Put(run("b", &revoked)), (1, 1)),
+            (Write::Put(run("b", &revoked)), (1, 1)),
+            (Write::Put(run("a", &revoked)), (0, 2)),
+            // What is deleted is what is there, whatever the write has of it.
+            (Write::Delete(run("a", &frozen)), (0, 1)),
+            (Write::Delete(run("a", &frozen)), (0, 1)),
+            (Write::Put(run("b", &frozen)), (1, 0)),
+            (Write::Delete(run("b", &revoked)), (0, 0)),
+        ] {
+            directory.apply(&write);
+            assert_eq!(
+                (directory.frozen_runs(), directory.revoked_runs()),
+                count,
+                "{write:?}"
+            );
+        }
     }
 
     #[test]

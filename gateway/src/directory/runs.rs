@@ -111,20 +111,20 @@ fn plan(
 /// Refuses to stop one run more than may be stopped like that. What is revoked makes no room again, so it takes none
 /// from what is frozen.
 fn check_room(directory: &Directory, standing: &Standing) -> Result<(), Refusal> {
-    let (most, detail) = match standing {
+    let (alike, most, detail) = match standing {
         Standing::Active => return Ok(()),
         Standing::Frozen { .. } => (
+            directory.frozen_runs(),
             FROZEN_RUNS_MAX,
             format!("{FROZEN_RUNS_MAX} runs are frozen already; unfreeze or revoke some that have ended"),
         ),
         Standing::Revoked { .. } => (
+            directory.revoked_runs(),
             REVOKED_RUNS_MAX,
             format!("{REVOKED_RUNS_MAX} runs are revoked already, and stay so; freeze this one"),
         ),
     };
-    let runs = directory.runs.values();
-    let alike = runs.filter(|run| run.standing.is_revoked() == standing.is_revoked());
-    if alike.count() < most {
+    if alike < most {
         return Ok(());
     }
     Err(Refusal::new(Code::Conflict, detail))
@@ -146,14 +146,13 @@ mod tests {
         let tenant = json!({"id": TenantId::SYSTEM, "name": "acme", "settings": {}, "bucket": null,
             "status": "active", "created_at": NOW});
         let mut directory = Directory::new(Arc::new(serde_json::from_value(tenant).unwrap()));
-        let stopped = (0..count).map(|number| {
+        for number in 0..count {
             let run = StoppedRun {
                 run_id: name(number),
                 standing: standing.clone(),
             };
-            (run.run_id.clone(), Arc::new(run))
-        });
-        directory.runs = stopped.collect();
+            directory.apply(&Write::Put(Noun::Run(Arc::new(run))));
+        }
         directory
     }
 
