@@ -39,6 +39,8 @@ const KEYWORD_BYTES: usize = 32;
 /// The most bytes that the validator may copy of what is no subschema, such as `enum`: it does so for each way there.
 /// A list of six hundred short names for a thousand properties takes three quarters of it.
 const COPIES_BYTES_MAX: usize = 64 << 20;
+/// How often the validator goes through what leads back to itself under one name, until all of it is known.
+const ROUNDS_MAX: usize = 8;
 /// How many bytes a value takes beside its text.
 const VALUE_BYTES: usize = 72;
 /// The most errors that may be collected to say what is wrong.
@@ -60,6 +62,8 @@ pub(crate) struct Extent {
     is_recursive: bool,
     /// How many bytes of pointers the validator keeps.
     pointers_bytes: usize,
+    /// How many bytes the validator copies beyond one copy of the whole.
+    copied_bytes: usize,
     /// What it takes to check a value.
     plan: Plan,
 }
@@ -99,6 +103,7 @@ impl Extent {
             anchored: HashSet::new(),
             written: HashMap::new(),
             copied_bytes: 0,
+            has_marked: false,
             repeated,
             extent: Self::default(),
         };
@@ -109,13 +114,14 @@ impl Extent {
         let plan = Plan::of(&registry, root, &walk.loops, walk.has_one_base())?;
         Ok(Self {
             is_recursive,
+            copied_bytes: walk.copied_again(schema),
             plan,
             ..walk.extent
         })
     }
 
-    /// How many bytes the validator takes that can be many in it: pointers, and these patterns where the program of each
-    /// may have so many bytes.
+    /// How many bytes the validator takes that can be many in it: pointers, what is copied more than once, and these patterns
+    /// where the program of each may have so many bytes.
     pub(crate) fn weight<'p>(
         &self,
         patterns: impl IntoIterator<Item = &'p str>,
@@ -123,7 +129,8 @@ impl Extent {
     ) -> usize {
         let patterns = patterns.into_iter();
         let patterns = patterns.map(|pattern| pattern::bytes(pattern, program_bytes_max));
-        patterns.fold(self.pointers_bytes, usize::saturating_add)
+        let bytes = self.pointers_bytes.saturating_add(self.copied_bytes);
+        patterns.fold(bytes, usize::saturating_add)
     }
 
     /// Whether this value can be checked in time.
@@ -231,6 +238,8 @@ struct Walk<'s> {
     written: HashMap<*const Value, HashSet<Arc<Uri<String>>>>,
     /// How many bytes the validator copies of what is no subschema.
     copied_bytes: usize,
+    /// Whether anything is gone through again to know what was looked at.
+    has_marked: bool,
     /// The names that different subschemas have.
     repeated: HashSet<String>,
     extent: Extent,
@@ -307,6 +316,7 @@ impl<'s> Walk<'s> {
         stand: Stand,
         marking: &'static str,
     ) -> Result<(), Fault> {
+        self.has_marked = true;
         self.count(stand)?;
         self.keep_pointers(place, stand.pointer, 0)?;
         self.enter(place, stand, Some(marking));
@@ -380,6 +390,18 @@ impl<'s> Walk<'s> {
             ));
         }
         Ok(())
+    }
+
+    /// How much is copied beyond one copy of this whole schema. What is under one name is compiled once however often it is
+    /// referred to, and some times where it leads back to itself; under several names, once for each way through them.
+    fn copied_again(&self, schema: &Value) -> usize {
+        let own = copied_bytes(schema);
+        let again = self.copied_bytes.saturating_sub(own);
+        match (self.has_one_base() && !self.has_marked, self.loops.is_empty()) {
+            (true, true) => 0,
+            (true, false) => again.min(own.saturating_mul(ROUNDS_MAX)),
+            (false, _) => again,
+        }
     }
 
     /// Adds what the validator copies of a subschema each time that it compiles it. What is only gone through again, to

@@ -1145,7 +1145,7 @@ fn the_schemas_of_a_registry_take_no_more_memory_than_there_is_for_them() {
     assert_eq!(
         fault.message,
         format!(
-            "the input schema of `large/x0` takes 3841639 bytes once compiled, those of all actions together take {}, and may take 134217728: repeat less by count in patterns, as in `a{{5000}}`, and have fewer groups in them, shorten `$id`s and names around many subschemas, or delete tools that are not needed any more",
+            "the input schema of `large/x0` takes 3841639 bytes once compiled, those of all actions together take {}, and may take 134217728: repeat less by count in patterns, as in `a{{5000}}`, and have fewer groups in them, shorten `$id`s and names around many subschemas, refer less often to what has long lists, or delete tools that are not needed any more",
             3_841_639_usize * 256
         )
     );

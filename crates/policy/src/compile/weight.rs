@@ -46,7 +46,7 @@ impl Compiler {
             return Ok(());
         }
         let fault = Diagnostic::error(format!(
-            "takes {} bytes once compiled, those of all actions together take {bytes}, and may take {WEIGHT_MAX}: repeat less by count in patterns, as in `a{{5000}}`, and have fewer groups in them, shorten `$id`s and names around many subschemas, or delete tools that are not needed any more",
+            "takes {} bytes once compiled, those of all actions together take {bytes}, and may take {WEIGHT_MAX}: repeat less by count in patterns, as in `a{{5000}}`, and have fewer groups in them, shorten `$id`s and names around many subschemas, refer less often to what has long lists, or delete tools that are not needed any more",
             heaviest.bytes
         ));
         Err(vocabulary::of_schema(heaviest.tool, heaviest.action, fault).into())

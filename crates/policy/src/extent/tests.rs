@@ -968,6 +968,21 @@ fn what_is_copied_for_each_way_there_is_bounded() {
     assert!(refused(&by_marks(40, "unevaluatedProperties")).starts_with(COPIES));
     assert!(Extent::of(&by_marks(40, "description")).is_ok());
 
+    // A tenant's schemas have a bound for it together: what is beyond one copy counts.
+    let weight = |schema: &Value| Extent::of(schema).unwrap().weight([], 0);
+    assert!(weight(&by_names(50, json!({"x": numbers(14_000)}))) < 1 << 20);
+    let from_names = |times: usize| {
+        let named = |number: usize| {
+            (
+                number.to_string(),
+                json!({"$id": format!("n{number}"), "$ref": "r#/$defs/d"}),
+            )
+        };
+        let properties: Map<String, Value> = (0..times).map(named).collect();
+        json!({"$id": "x:/r", "properties": properties, "$defs": {"d": {"x": numbers(14_000)}}})
+    };
+    assert!(weight(&from_names(50)) > 45 << 20);
+
     let names: Vec<String> = (0..600).map(|number| format!("name_{number}")).collect();
     assert!(Extent::of(&by_names(1_000, json!({"enum": names}))).is_ok());
 }
