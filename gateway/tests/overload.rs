@@ -636,16 +636,21 @@ fn change_nothing(stage: &Stage) -> JoinHandle<()> {
     })
 }
 
+/// Has somebody hang up whose change of nothing looks at the store, which is slow to answer.
+async fn hang_up_in_a_look(stage: &Stage) {
+    stage.faults.plan([Fault::Hold]);
+    let gone = change_nothing(stage);
+    until(|| stage.faults.held() == 1).await;
+    gone.abort();
+    assert!(gone.await.unwrap_err().is_cancelled());
+}
+
 /// It waits in the server whoever hangs up.
 #[tokio::test]
 async fn a_look_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_over() {
     let stage = Stage::set().await;
     let locks = &stage.gateway.change_locks;
-    stage.faults.plan([Fault::Hold]);
-    let gone = change_nothing(&stage);
-    until(|| stage.faults.held() == 1).await;
-    gone.abort();
-    assert!(gone.await.unwrap_err().is_cancelled());
+    hang_up_in_a_look(&stage).await;
     let others = join_all((1..LOOKS).map(|_| locks.look())).await;
     let mut next = pin!(locks.look());
     assert!(next.as_mut().now_or_never().is_none(), "it was given away");
@@ -658,11 +663,7 @@ async fn a_look_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_over(
 async fn a_tenant_whose_callers_hang_up_has_one_look_at_a_time() {
     let stage = Stage::set().await;
     let locks = &stage.gateway.change_locks;
-    stage.faults.plan([Fault::Hold]);
-    let gone = change_nothing(&stage);
-    until(|| stage.faults.held() == 1).await;
-    gone.abort();
-    assert!(gone.await.unwrap_err().is_cancelled());
+    hang_up_in_a_look(&stage).await;
     let mut next = pin!(locks.lock(stage.tenant, Order::AtOnce));
     assert!(next.as_mut().now_or_never().is_none(), "it looks beside it");
     stage.faults.let_go();
