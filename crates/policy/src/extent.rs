@@ -6,6 +6,7 @@
 
 use crate::diagnostics::Diagnostic;
 use jsonschema::{Draft, ReferencingError, Registry, Uri, uri};
+use model::directory::VALUE_BYTES;
 use place::Place;
 use plan::Plan;
 use serde_json::{Map, Value};
@@ -41,8 +42,6 @@ const KEYWORD_BYTES: usize = 32;
 const COPIES_BYTES_MAX: usize = 64 << 20;
 /// How often the validator goes through what leads back to itself under one name, until all of it is known.
 const ROUNDS_MAX: usize = 8;
-/// How many bytes a value takes beside its text.
-const VALUE_BYTES: usize = 72;
 /// The most errors that may be collected to say what is wrong.
 const ERRORS_MAX: usize = 1 << 15;
 /// The most steps that the check of one ask's parameters may take: some tens of milliseconds, and at the very worst some hundred.

@@ -13,7 +13,7 @@ use serde::Serialize;
 use serde_json::Value;
 use std::sync::Arc;
 
-/// What a value in a schema, a key set or attributes counts for beside its text: what it takes where objects keep the
+/// What a value of JSON counts for beside its text, wherever it is kept as a value: what it takes where objects keep the
 /// order of their members.
 pub const VALUE_BYTES: usize = 72;
 
