@@ -3,12 +3,17 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
+#[path = "support/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
 use canon::Digest;
 use ledger::{Checkpoint, SignatureKind, SigningKey};
-use model::TenantId;
+use model::{DecisionId, TenantId};
 use serde_json::{Value, json};
+use stage::Stage;
+use store::faults::Damaged;
 use support::World;
 use support::hand::Hand;
 use support::tenancy::{Tenancy, injected, merging, reading};
@@ -165,6 +170,73 @@ async fn an_entry_that_was_tampered_with_is_named() {
             (&swapped("audit_events"), 8, "prev is"),
         ])
         .await;
+}
+
+/// No driver makes a text of it.
+#[tokio::test]
+async fn what_is_no_text_is_named() {
+    let mut scene = Scene::new().await;
+    if support::home::is_postgres() {
+        // A server makes one only of what it takes for one already.
+        scene.run("CREATE CAST (bytea AS text) WITHOUT FUNCTION").await;
+    }
+    let spoiled = format!("CAST({} AS text)", scene.hand.bytes(&[0xff]));
+    let what = "is not of its type";
+    scene
+        .check(&[
+            (
+                &format!("UPDATE audit_events SET kind = {spoiled} WHERE entry = #3"),
+                3,
+                what,
+            ),
+            (
+                &format!("UPDATE audit_events SET body = {spoiled} WHERE entry = #9"),
+                9,
+                what,
+            ),
+            (
+                &format!("UPDATE decisions SET tool = {spoiled} WHERE entry = #9"),
+                9,
+                what,
+            ),
+        ])
+        .await;
+}
+
+/// A decision whose outcome was reported.
+async fn settled(stage: &Stage) -> DecisionId {
+    let answer = stage.ask(&stage::reading()).await.expect(200);
+    let id = answer["decision_id"].as_str().unwrap();
+    let report = json!({"status": "succeeded", "executed_hash": answer["action_hash"]});
+    let path = format!("/v1/decisions/{id}/outcome");
+    stage.post(&path, &stage.agent.token, &report).await.expect(201);
+    id.parse().unwrap()
+}
+
+/// As where the disk has lost a page of another table.
+#[tokio::test]
+async fn what_cannot_be_read_beside_the_entries_is_named() {
+    let stage = Stage::set().await;
+    let decided = [settled(&stage).await, settled(&stage).await];
+    let head = stage.head().await.seq;
+    for (damaged, range, seq) in [
+        (Damaged::Endings, json!({}), head),
+        (Damaged::OutcomeOf(decided[0]), json!({}), head - 2),
+        (Damaged::OutcomeOf(decided[1]), json!({}), head),
+        (Damaged::Nodes, json!({"from_seq": head}), head - 1),
+    ] {
+        stage.faults.damage(Some(damaged));
+        let found = stage.admin("POST", "/v1/ledger/verify", &range).await.expect(200);
+        let fault = &found["first_fault"];
+        assert_eq!(fault["seq"], seq, "{damaged:?}: {found}");
+        assert_eq!(fault["what"], "a fault was planned", "{damaged:?}: {found}");
+    }
+    stage.faults.damage(None);
+    let found = stage
+        .admin("POST", "/v1/ledger/verify", &json!({}))
+        .await
+        .expect(200);
+    assert_eq!(found["verified"], true, "{found}");
 }
 
 #[tokio::test]
@@ -537,6 +609,24 @@ async fn half_of_what_an_erasure_leaves_is_named() {
             ),
         ])
         .await;
+}
+
+/// What cannot be read behind it may be another one's doing.
+#[tokio::test]
+async fn an_outcome_that_is_forgotten_before_one_that_cannot_be_read_is_named() {
+    let stage = Stage::set().await;
+    let decided = [settled(&stage).await, settled(&stage).await];
+    let first = stage.head().await.seq - 2;
+    let mut hand = Hand::on(&stage.home, stage.tenant).await;
+    hand.disarm().await;
+    hand.run(&format!("DELETE FROM outcomes WHERE entry = #{first} AND ITS"))
+        .await;
+    stage.faults.damage(Some(Damaged::OutcomeOf(decided[1])));
+    let found = stage.admin("POST", "/v1/ledger/verify", &json!({})).await;
+    let found = found.expect(200);
+    assert_eq!(found["first_fault"]["seq"], first, "{found}");
+    let what = found["first_fault"]["what"].as_str().unwrap();
+    assert!(what.starts_with("no outcome is stored"), "{found}");
 }
 
 /// With it the same outcome could be reported again, and what was held settled by another one.

@@ -150,6 +150,67 @@ async fn an_entry_that_is_changed_under_a_running_gateway_is_found_and_nothing_i
     assert_eq!(scene.world.get("/readyz", "").await.status, 200);
 }
 
+/// Also while a ledger rests, and then it is read for what it tells of keys.
+#[tokio::test]
+async fn an_entry_that_cannot_be_read_any_more_is_found() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    for _ in 0..3 {
+        let nothing = json!({"seqs": []});
+        world.append(TenantId::SYSTEM, "bodies_erased", &nothing).await;
+    }
+    let mut hand = Hand::on(&world.home, TenantId::SYSTEM).await;
+    hand.disarm().await;
+    let mut scene = Scene { world, tenancy, hand };
+    scene.until_counted(ENTRIES + 3).await;
+    scene.until("countersign_ledger_unverified_entries 0").await;
+    scene
+        .hand
+        .run("UPDATE audit_events SET prev = zeroblob(1) WHERE entry = #1 AND ITS")
+        .await;
+    scene.until("countersign_ledger_faults 1").await;
+    let why = scene.of_system("GET", "/v1/ledger/checkpoint").await;
+    let why = why.problem(503, "ledger_fault");
+    assert!(why.contains("entry 1: `prev` of"), "{why}");
+    // What it may have told of keys is missing to whoever asks about later entries alone.
+    let operator = scene.world.operator.clone();
+    let call = scene.world.call("POST", "/v1/ledger/verify", &operator);
+    let later = call.tenant(TenantId::SYSTEM).json(&json!({"from_seq": 3}));
+    let found = later.send().await.expect(200);
+    let what = found["first_fault"]["what"].as_str().unwrap();
+    assert!(what.contains("`prev` of"), "{found}");
+}
+
+/// It does not pass, and whoever verifies is not told to try again for ever.
+#[tokio::test]
+async fn a_ledger_of_which_nobody_can_read_where_it_ends_is_no_store_that_does_not_answer() {
+    let mut scene = Scene::new().await;
+    scene
+        .hand
+        .run("UPDATE tenants SET head_hash = zeroblob(1) WHERE MINE")
+        .await;
+    let auditor = scene.tenancy.auditor.clone();
+    let deadline = Instant::now() + PATIENCE;
+    // Until the watch has looked at it often enough.
+    let why = loop {
+        let verified = scene.world.post("/v1/ledger/verify", &auditor, &json!({})).await;
+        if verified.expect(503)["code"] == "ledger_fault" {
+            break verified.problem(503, "ledger_fault");
+        }
+        let why = verified.problem(503, "ledger_unavailable");
+        assert!(why.contains("cannot be read"), "{why}");
+        assert!(Instant::now() < deadline, "nobody has looked at it");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    assert!(why.contains("`head_hash` of"), "{why}");
+    scene
+        .hand
+        .run("UPDATE tenants SET head_hash = (SELECT hash FROM audit_events WHERE entry = #11 AND ITS) WHERE MINE")
+        .await;
+    let found = scene.verify(&json!({})).await;
+    assert_eq!(found["verified"], true, "{found}");
+}
+
 #[tokio::test]
 async fn a_range_beyond_the_ledger_makes_no_suspect() {
     let scene = Scene::new().await;

@@ -6,7 +6,7 @@
 //! reach. And it waits for a server that is away, where a caller is better told at once.
 
 use crate::connect::{CONNECT_TIME_MAX, CONNECTION_WAIT_MAX};
-use crate::unavailable;
+use crate::{unavailable, unread};
 use futures_util::{Stream, TryStreamExt};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{
@@ -153,7 +153,7 @@ impl Connections {
             match lent.settle_clean(rows) {
                 Ok(rows) => return Ok(rows),
                 Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
-                Err(error) => return Err(unavailable(error)),
+                Err(error) => return Err(unread(error)),
             }
         }
     }
@@ -209,7 +209,7 @@ impl Connections {
                     return Ok(rows);
                 }
                 Err(error) if lent.replace(&error).await.map_err(unavailable)? => {}
-                Err(error) => return Err(unavailable(error)),
+                Err(error) => return Err(unread(error)),
             }
         }
     }
@@ -355,7 +355,9 @@ impl Lent {
     /// After the first statement failed on a connection that was used before: whether it is worth another try on a new one. The
     /// server may have been restarted since, and nothing has happened yet.
     pub(crate) async fn replace(&mut self, error: &sqlx::Error) -> Result<bool, NotLent> {
-        if self.is_new || severity(error) == Some(PgSeverity::Error) {
+        let has_answered =
+            severity(error) == Some(PgSeverity::Error) || matches!(error, sqlx::Error::ColumnDecode { .. });
+        if self.is_new || has_answered {
             return Ok(false);
         }
         self.home.forget_idle();
@@ -546,6 +548,13 @@ pub(crate) fn broken_off(error: sqlx::Error) -> Source {
 pub(crate) fn is_ended(error: &sqlx::Error) -> bool {
     let code = error.as_database_error().and_then(DatabaseError::code);
     code.as_deref() == Some(IDLE_IN_TRANSACTION)
+}
+
+/// Whether a statement has found a table or an index damaged: `data_corrupted`, `index_corrupted`. Where the server has
+/// ended the session over it, the next one may find nothing.
+pub(crate) fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    severity(error) == Some(PgSeverity::Error) && matches!(code.as_deref(), Some("XX001" | "XX002"))
 }
 
 fn is_closed(error: &sqlx::Error) -> bool {

@@ -55,7 +55,7 @@ pub use open::OpenError;
 
 use address::Address;
 use async_trait::async_trait;
-use connections::Connections;
+use connections::{Connections, is_damage};
 use listener::Listener;
 use sqlx::types::Uuid;
 use std::fmt;
@@ -184,6 +184,25 @@ async fn bounded<T>(read: impl Future<Output = Result<T, StoreError>> + Send) ->
         Ok(outcome) => outcome,
         Err(elapsed) => Err(StoreError::Unavailable(Box::new(elapsed))),
     }
+}
+
+/// What could not be read outside of a turn. All that is not damaged may pass, also where the disk does not give a
+/// page.
+fn unread(error: sqlx::Error) -> StoreError {
+    if is_damage(&error) {
+        let what = format!("the server has found damage: {error}");
+        return StoreError::Corrupt { what };
+    }
+    mistyped(&error).unwrap_or_else(|| unavailable(error))
+}
+
+/// What is damaged, where a value that is not of its type is why something could not be read.
+fn mistyped(error: &sqlx::Error) -> Option<StoreError> {
+    let sqlx::Error::ColumnDecode { index, .. } = error else {
+        return None;
+    };
+    let what = format!("column {index} of a row is not of its type");
+    Some(StoreError::Corrupt { what })
 }
 
 /// The database did not answer.

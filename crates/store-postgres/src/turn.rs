@@ -9,7 +9,9 @@ use crate::commit::Work;
 use crate::connections::{Lent, broken_off, in_time};
 use crate::decode::{RowLabel, uuid};
 use crate::requests::Answered;
-use crate::{PostgresStore, approvals, budgets, counters, erasures, links, reservations, runs, unavailable};
+use crate::{
+    PostgresStore, approvals, budgets, counters, erasures, links, mistyped, reservations, runs, unavailable,
+};
 use async_trait::async_trait;
 use canon::Digest;
 use ledger::Head;
@@ -244,14 +246,10 @@ pub(crate) async fn ask<O: Send + Unpin, F: FnMut(PgRow) -> Result<O, sqlx::Erro
     lent.settle(found).map_err(unread)
 }
 
-/// What could not be looked up in a turn, or why the turn was over.
+/// What could not be looked up in a turn, or why the turn was over. Of what the server has found damaged nobody knows
+/// whose it is: nothing can be recorded for anybody then.
 fn unread(error: sqlx::Error) -> StoreError {
-    match error {
-        sqlx::Error::ColumnDecode { index, .. } => StoreError::Corrupt {
-            what: format!("column {index} of a row is not of its type"),
-        },
-        error => StoreError::Unavailable(broken_off(error)),
-    }
+    mistyped(&error).unwrap_or_else(|| StoreError::Unavailable(broken_off(error)))
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 //! Each look-up finds at most one row, by the number that its table is clustered by.
 
 use crate::decode::RowLabel;
-use crate::{entry, unavailable};
+use crate::{entry, unread_record};
 use ledger::Head;
 use model::{TenantId, Timestamp};
 use sqlx::SqlitePool;
@@ -64,7 +64,7 @@ pub(crate) async fn read(readers: &SqlitePool, tenant: TenantId) -> Result<Optio
     )
     .fetch_optional(readers)
     .await
-    .map_err(unavailable)?;
+    .map_err(unread_record)?;
     row.map(Row::decode).transpose()
 }
 

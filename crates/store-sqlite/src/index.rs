@@ -7,7 +7,7 @@
 
 mod file;
 
-use crate::{Side, SqliteStore, bounded};
+use crate::{Side, SqliteStore, bounded, is_damage};
 use async_trait::async_trait;
 use file::{Durability, Opened};
 use model::TenantId;
@@ -71,7 +71,7 @@ impl Index {
         let mut state = self.state.lock().await;
         // Somebody else may have thrown it away already, and then there is a new one.
         let is_broken = matches!(&*state, State::Opened(opened) if Arc::ptr_eq(opened, broken));
-        if is_broken && file::is_damage(&error) {
+        if is_broken && is_damage(&error) {
             tracing::warn!(
                 error = &error as &dyn std::error::Error,
                 path = %self.path.display(),

@@ -62,6 +62,7 @@ use futures_util::{Stream, TryStreamExt};
 use index::Index;
 use requests::upkeep::Upkeep;
 use sqlx::SqlitePool;
+use sqlx::error::DatabaseError;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -247,7 +248,7 @@ async fn in_room<C, T>(
 ) -> Result<Vec<T>, StoreError> {
     let mut found = Vec::new();
     while room.is_left()
-        && let Some(row) = rows.try_next().await.map_err(unavailable)?
+        && let Some(row) = rows.try_next().await.map_err(unread_record)?
     {
         let (row, bytes) = decode(row)?;
         room.take(bytes);
@@ -268,6 +269,7 @@ fn unavailable(error: impl std::error::Error + Send + Sync + 'static) -> StoreEr
 }
 
 /// What could not be looked up in a turn: a value that is not of its type is damaged, and the database has answered.
+/// Of a page nobody knows whose it is: nothing can be recorded for anybody then.
 fn unread(error: sqlx::Error) -> StoreError {
     match error {
         sqlx::Error::ColumnDecode { index, .. } => StoreError::Corrupt {
@@ -275,4 +277,26 @@ fn unread(error: sqlx::Error) -> StoreError {
         },
         error => unavailable(error),
     }
+}
+
+/// What could not be read of what is recorded. A page of which SQLite can make nothing is damaged, too: the database
+/// has answered, and would say the same again. All else may pass, also where the disk does not give a page.
+fn unread_record(error: sqlx::Error) -> StoreError {
+    if is_damage(&error) {
+        let what = format!("the file is damaged: {error}");
+        return StoreError::Corrupt { what };
+    }
+    unread(error)
+}
+
+/// Whether an error says that a file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.
+fn is_damage(error: &sqlx::Error) -> bool {
+    matches!(primary_code(error), Some(11 | 26))
+}
+
+/// What SQLite says is wrong, without what it adds to that.
+fn primary_code(error: &sqlx::Error) -> Option<u32> {
+    let code = error.as_database_error().and_then(DatabaseError::code);
+    code.and_then(|code| code.parse::<u32>().ok())
+        .map(|code| code & 0xff)
 }

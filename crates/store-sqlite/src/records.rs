@@ -3,7 +3,8 @@
 use crate::decode::RowLabel;
 use crate::packed::{self, RowValues};
 use crate::{
-    SqliteStore, bounded, ending, entry, in_room, journal, recorded, runs, search, unavailable, weighed,
+    SqliteStore, bounded, ending, entry, in_room, journal, recorded, runs, search, unavailable,
+    unread_record, weighed,
 };
 use async_trait::async_trait;
 use canon::Digest;
@@ -204,7 +205,7 @@ impl SqliteStore {
         )
         .fetch_optional(&self.readers)
         .await
-        .map_err(unavailable)?;
+        .map_err(unread_record)?;
         let Some(row) = row else {
             return Ok(Head::GENESIS);
         };
@@ -221,7 +222,7 @@ impl SqliteStore {
     /// One after the other: here a look-up is not a round trip.
     async fn read_nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
         let tenant_id = &tenant.as_bytes()[..];
-        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut connection = self.readers.acquire().await.map_err(unread_record)?;
         let mut found = Vec::with_capacity(seqs.len());
         for seq in seqs {
             let Some(wanted) = i64::try_from(*seq).ok().filter(|seq| *seq <= entry::SEQ_MAX) else {
@@ -238,7 +239,7 @@ impl SqliteStore {
             )
             .fetch_optional(&mut *connection)
             .await
-            .map_err(unavailable)?;
+            .map_err(unread_record)?;
             found.extend(nodes.map(|nodes| (*seq, nodes)));
         }
         Ok(found)
@@ -258,7 +259,7 @@ impl SqliteStore {
         )
         .fetch_optional(&self.readers)
         .await
-        .map_err(unavailable)?;
+        .map_err(unread_record)?;
         let Some(row) = row else {
             return Ok(Tip::GENESIS);
         };
@@ -358,7 +359,7 @@ impl SqliteStore {
         )
         .fetch_optional(&self.readers)
         .await
-        .map_err(unavailable)?;
+        .map_err(unread_record)?;
         row.map(DecisionColumns::decode).transpose()
     }
 
@@ -387,7 +388,7 @@ impl SqliteStore {
         )
         .fetch_optional(&self.readers)
         .await
-        .map_err(unavailable)?;
+        .map_err(unread_record)?;
         let Some(row) = row else { return Ok(None) };
         let label = RowLabel {
             table: "audit_events",
@@ -410,7 +411,7 @@ impl SqliteStore {
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         let tenant_id = &tenant.as_bytes()[..];
-        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut connection = self.readers.acquire().await.map_err(unread_record)?;
         let mut found = Vec::with_capacity(digests.len());
         for digest in digests {
             let wanted = &digest.as_bytes()[..];
@@ -426,7 +427,7 @@ impl SqliteStore {
             )
             .fetch_optional(&mut *connection)
             .await
-            .map_err(unavailable)?;
+            .map_err(unread_record)?;
             found.extend(bytes.map(|bytes| (*digest, bytes)));
         }
         Ok(found)
@@ -439,7 +440,7 @@ impl SqliteStore {
         decisions: &[DecisionId],
     ) -> Result<Vec<u64>, StoreError> {
         let tenant_id = &tenant.as_bytes()[..];
-        let mut connection = self.readers.acquire().await.map_err(unavailable)?;
+        let mut connection = self.readers.acquire().await.map_err(unread_record)?;
         let mut found = Vec::new();
         for decision in decisions {
             let decision = &decision.as_bytes()[..];
@@ -455,7 +456,7 @@ impl SqliteStore {
             )
             .fetch_optional(&mut *connection)
             .await
-            .map_err(unavailable)?;
+            .map_err(unread_record)?;
             found.extend(number.map(entry::seq));
         }
         found.sort_unstable();

@@ -2,7 +2,7 @@
 
 use crate::commit::{NotWritten, Transaction};
 use crate::decode::RowLabel;
-use crate::unavailable;
+use crate::{unread, unread_record};
 use model::{Name, RunTaint, TenantId, Trust};
 use rusqlite::params;
 use store::StoreError;
@@ -53,7 +53,7 @@ pub(crate) async fn find(
     )
     .fetch_all(executor)
     .await
-    .map_err(crate::unread)?;
+    .map_err(unread)?;
     let found = rows.into_iter().map(|row| {
         let label = label(row.tenant_no);
         let tenant = TenantId::from_bytes(label.id("tenant_id", row.tenant_id)?);
@@ -93,7 +93,7 @@ pub(crate) async fn list(
     )
     .fetch_all(executor)
     .await
-    .map_err(unavailable)?;
+    .map_err(unread_record)?;
     let found = rows
         .into_iter()
         .map(|row| run(label(row.tenant_no), [&row.run_id, &row.root, &row.worst]));

@@ -7,7 +7,7 @@
 
 use crate::decode::RowLabel;
 use crate::records::DecisionColumns;
-use crate::{entry, in_room, unavailable, weighed};
+use crate::{entry, in_room, unread_record, weighed};
 use model::{Name, ReasonCode, TenantId};
 use sqlx::SqlitePool;
 use std::ops::Range;
@@ -143,7 +143,7 @@ async fn range(readers: &SqlitePool, tenant: TenantId) -> Result<Option<(i64, i6
     )
     .fetch_optional(readers)
     .await
-    .map_err(unavailable)?;
+    .map_err(unread_record)?;
     Ok(row.map(|row| (row.tenant_no, row.head_seq)))
 }
 

@@ -45,6 +45,17 @@ pub enum Fault {
     HeadMoved,
 }
 
+/// What stands beside entries and is found damaged, see [`FaultyStore::damage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Damaged {
+    /// The hashes of subtrees, of whichever entries.
+    Nodes,
+    /// Whether the outcome of this decision is remembered.
+    OutcomeOf(DecisionId),
+    /// What stands where ledgers end.
+    Endings,
+}
+
 /// The cause in the errors that it makes.
 #[derive(Debug, Clone, Copy, thiserror::Error)]
 #[error("a fault was planned")]
@@ -72,6 +83,8 @@ pub struct FaultyStore<S: ?Sized> {
     taken: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
     unindexed: Arc<Mutex<Option<TenantId>>>,
+    /// What is found damaged. Locked for a look.
+    damaged: Arc<Mutex<Option<Damaged>>>,
     inner: Arc<S>,
 }
 
@@ -97,6 +110,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             changes: Arc::default(),
             taken: Arc::default(),
             unindexed: Arc::default(),
+            damaged: Arc::default(),
             inner,
         }
     }
@@ -242,6 +256,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
         *self.unindexed.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
     }
 
+    /// Has something found damaged from now on, or nothing.
+    pub fn damage(&self, what: Option<Damaged>) {
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = what;
+    }
+
     /// How often turns were asked for reservations so far.
     pub fn reservation_reads(&self) -> usize {
         self.reservation_reads.load(Ordering::SeqCst)
@@ -268,6 +287,19 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             return Err(StoreError::Unavailable(Box::new(Planned)));
         }
         self.read()
+    }
+}
+
+impl<S: ?Sized> FaultyStore<S> {
+    /// Fails where what is found damaged is among what is read.
+    fn fail_if_damaged(&self, is_read: impl FnOnce(Damaged) -> bool) -> Result<(), StoreError> {
+        let damaged = *self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        match damaged.filter(|damaged| is_read(*damaged)) {
+            Some(_) => Err(StoreError::Corrupt {
+                what: Planned.to_string(),
+            }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -584,6 +616,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
+        self.fail_if_damaged(|damaged| damaged == Damaged::Nodes)?;
         self.read()?.nodes(tenant, seqs).await
     }
 
@@ -592,6 +625,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError> {
+        self.fail_if_damaged(|damaged| damaged == Damaged::Endings)?;
         self.read()?.ending(tenant).await
     }
 
@@ -664,6 +698,9 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError> {
+        self.fail_if_damaged(
+            |damaged| matches!(damaged, Damaged::OutcomeOf(decision) if decisions.contains(&decision)),
+        )?;
         self.read()?.outcomes_of(tenant, decisions).await
     }
 
@@ -917,6 +954,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             changes: Arc::clone(&self.changes),
             taken: Arc::clone(&self.taken),
             unindexed: Arc::clone(&self.unindexed),
+            damaged: Arc::clone(&self.damaged),
             inner: self.inner.background(),
         })
     }

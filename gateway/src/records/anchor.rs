@@ -23,7 +23,10 @@ pub(super) async fn anchor(
     let head = Head { seq, hash: last.hash };
     let nodes: Vec<_> = Frontier::nodes(seq).collect();
     let seqs: Vec<_> = nodes.iter().map(|node| node.seq()).collect();
-    let rows = store.nodes(tenant, &seqs).await?;
+    let rows = match store.nodes(tenant, &seqs).await {
+        Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(seq, what))),
+        rows => rows?,
+    };
     let hash = |node: &NodeId| {
         let (seq, bytes) = rows.iter().find(|(seq, _)| *seq == node.seq())?;
         Completed::from_bytes(*seq, bytes.clone())?.get(*node)

@@ -207,7 +207,7 @@ impl Audit<'_> {
     }
 
     /// The entries from `next` on with what stands at their places, at least one. A row that cannot be read is found by reading
-    /// less and less.
+    /// less and less, and so is the first of many that a damaged page leads to.
     async fn chunk(self, next: u64, last: u64) -> Result<Audited<Vec<Recorded>>, StoreError> {
         let page = self.breaks.page();
         let mut limit = u32::try_from(last - next + 1).unwrap_or(page).min(page);
@@ -230,7 +230,10 @@ impl Audit<'_> {
             );
             return Ok(Err(Fault::at(end.seq, what)));
         }
-        let ending = self.store.ending(self.tenant).await?;
+        let ending = match self.store.ending(self.tenant).await {
+            Err(StoreError::Corrupt { what }) => return Ok(Err(Fault::at(end.seq, what))),
+            ending => ending?,
+        };
         Ok(ending.map_or_else(|| Err(missing(1)), |ending| check_ending(&ending)))
     }
 }

@@ -15,8 +15,8 @@ struct OutcomeBody {
     decision_id: DecisionId,
 }
 
-/// The first of these entries that tells of an outcome which is not remembered. That of a decision which was erased
-/// does not have to be.
+/// The first of these entries that tells of an outcome which is not remembered, or of which nobody can read whether it
+/// is. That of a decision which was erased does not have to be.
 pub(super) async fn forgotten(
     store: &dyn Store,
     tenant: TenantId,
@@ -27,8 +27,11 @@ pub(super) async fn forgotten(
     if decisions.is_empty() {
         return Ok(None);
     }
-    let remembered = store.outcomes_of(tenant, &decisions).await?;
+    let (remembered, unreadable) = remembered(store, tenant, &seqs, &decisions).await?;
     for (seq, decision) in seqs.into_iter().zip(decisions) {
+        if unreadable.as_ref().is_some_and(|fault| fault.seq == seq) {
+            break;
+        }
         if remembered.binary_search(&seq).is_ok() {
             continue;
         }
@@ -43,7 +46,34 @@ pub(super) async fn forgotten(
             return Ok(Some(Fault::at(seq, what)));
         }
     }
-    Ok(None)
+    Ok(unreadable)
+}
+
+/// The entries of the outcomes that are remembered of these decisions, whose outcomes `seqs` tell, up to the first that
+/// cannot be read. Which one that is, is found by reading them one by one.
+async fn remembered(
+    store: &dyn Store,
+    tenant: TenantId,
+    seqs: &[u64],
+    decisions: &[DecisionId],
+) -> Result<(Vec<u64>, Option<Fault>), StoreError> {
+    match store.outcomes_of(tenant, decisions).await {
+        Err(StoreError::Corrupt { .. }) => {}
+        remembered => return Ok((remembered?, None)),
+    }
+    let mut unreadable = None;
+    let mut remembered = Vec::with_capacity(decisions.len());
+    for (seq, decision) in seqs.iter().zip(decisions) {
+        match store.outcomes_of(tenant, std::slice::from_ref(decision)).await {
+            Err(StoreError::Corrupt { what }) => {
+                unreadable = Some(Fault::at(*seq, what));
+                break;
+            }
+            one => remembered.extend(one?),
+        }
+    }
+    remembered.sort_unstable();
+    Ok((remembered, unreadable))
 }
 
 /// Of which decision's outcome an entry tells, with its place.

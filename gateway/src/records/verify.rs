@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::{Store, StoreError};
+use store::StoreError;
 
 /// Within how long this gateway hears of a key that another one has added.
 const FOLLOWED_WITHIN: Duration = Duration::from_secs(1);
@@ -55,7 +55,7 @@ pub async fn verify(
         Ok(keys) => asked.held(tenant, keys)?,
         Err(_) => None,
     };
-    let (head, edge) = end(store, tenant).await?;
+    let (head, edge) = end(&gateway, tenant).await?;
     let range = asked.range();
     let audit = Audit {
         store,
@@ -122,12 +122,20 @@ fn cut_whole(end: &Head) -> Option<Fault> {
 
 /// The system tenant's ledger tells of the keys of the log. One that is added in this moment is asked for once more.
 async fn keys_fault(gateway: &Gateway, head: &Head) -> Result<Option<Fault>, Refusal> {
-    if gateway.keys_differ(&*gateway.store).await?.is_none() {
+    if keys_differ(gateway).await?.is_none() {
         return Ok(None);
     }
     tokio::time::sleep(FOLLOWED_WITHIN).await;
-    let differ = gateway.keys_differ(&*gateway.store).await?;
+    let differ = keys_differ(gateway).await?;
     Ok(differ.map(|what| Fault::at(head.seq, what)))
+}
+
+/// What is wrong with the keys of the log. An entry that cannot be read may tell of one, and may stand before the range.
+async fn keys_differ(gateway: &Gateway) -> Result<Option<String>, StoreError> {
+    match gateway.keys_differ(&*gateway.store).await {
+        Err(StoreError::Corrupt { what }) => Ok(Some(what)),
+        differ => differ,
+    }
 }
 
 /// What is left of a ledger that was cut or rewritten as a whole agrees with itself, and nothing is wrong with what was
@@ -180,12 +188,27 @@ impl Asked {
 }
 
 /// Where the last commit says that the ledger ends; of the tree, or what is wrong with what it says.
-async fn end(store: &dyn Store, tenant: TenantId) -> Result<(Head, Result<Frontier, String>), Refusal> {
-    match store.tip(tenant).await {
-        Ok(tip) => Ok((tip.head(), Ok(tip.tree().clone()))),
-        Err(StoreError::Corrupt { what }) => Ok((store.head(tenant).await?, Err(what))),
+async fn end(gateway: &Gateway, tenant: TenantId) -> Result<(Head, Result<Frontier, String>), Refusal> {
+    let what = match gateway.store.tip(tenant).await {
+        Ok(tip) => return Ok((tip.head(), Ok(tip.tree().clone()))),
+        Err(StoreError::Corrupt { what }) => what,
+        Err(error) => return Err(error.into()),
+    };
+    match gateway.store.head(tenant).await {
+        Ok(head) => Ok((head, Err(what))),
+        Err(StoreError::Corrupt { what }) => Err(endless(gateway, tenant, &what)),
         Err(error) => Err(error.into()),
     }
+}
+
+/// What is said of a ledger of which nobody can read where it ends: there is nothing to verify up to. The watch looks
+/// at it next, and what it has found is said.
+fn endless(gateway: &Gateway, tenant: TenantId, what: &str) -> Refusal {
+    tracing::error!(%tenant, what, "the ledger does not verify");
+    gateway.watch.check(tenant).err().unwrap_or_else(|| {
+        gateway.watch.suspect(tenant, 1);
+        Refusal::unreadable()
+    })
 }
 
 /// Whoever names an end has seen it, on a receipt for instance: a ledger that ends before it has lost something.

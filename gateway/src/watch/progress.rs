@@ -95,7 +95,11 @@ impl Progress {
         let new = self.look_at_new(&ledger).await?;
         let is_rested = matches!(self.again, Again::Rests(Some(until)) if Instant::now() >= until);
         let differ = if tells_of_keys && is_rested && log_keys.is_ok() {
-            gateway.keys_differ(ledger.store).await?
+            match gateway.keys_differ(ledger.store).await {
+                // An entry that cannot be read is found where it is verified, and that is next.
+                Err(StoreError::Corrupt { .. }) => None,
+                differ => differ?,
+            }
         } else {
             None
         };

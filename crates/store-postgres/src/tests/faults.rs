@@ -7,13 +7,14 @@ use crate::connections::{ABANDONED_MAX, Connections};
 use crate::testing::{Cut, Database, Network};
 use futures_util::FutureExt;
 use model::{Bucket, Timestamp};
+use sqlx::AssertSqlSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::conformance::sample::{Ask, Chain};
-use store::conformance::{STALLS_MAX, stood_still, try_commit};
+use store::conformance::sample::{Ask, Chain, decision_id};
+use store::conformance::{STALLS_MAX, commit, stood_still, try_commit};
 use store::{
     BYTES_AT_ONCE, Batch, BlockClaim, BucketKey, Buckets, Budgets, CommitError, Directories, IndexedBlock,
-    Journal, Records, RequestKey, SearchIndex, Wanted,
+    Journal, Records, RequestKey, SearchIndex, StoreError, Wanted,
 };
 use tokio::time::timeout;
 
@@ -408,6 +409,50 @@ async fn a_connection_on_which_a_read_ended_by_its_bytes_is_not_lent_again() {
     let entries = store.entries(chain.tenant, 0, 10).await.unwrap();
     assert_eq!(entries.len(), 3);
     assert_ne!(process(&store.readers, free).await, before, "it was lent again");
+}
+
+/// Whatever else a statement fails with may pass.
+#[tokio::test]
+async fn what_the_server_has_found_damaged_is_damage_and_no_server_that_does_not_answer() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(3);
+    let decision = decision_id(chain.tenant, 1);
+    chain.outcome(&mut batch, decision);
+    commit(&store, &batch).await;
+    let mut stranger = database.stranger().await;
+    let put_before = sqlx::raw_sql(
+        "CREATE FUNCTION failing() RETURNS text LANGUAGE sql AS 'SELECT NULL::text';
+         ALTER TABLE audit_events RENAME TO sound;
+         CREATE VIEW audit_events AS
+             SELECT tenant_id, seq, failing() AS kind, at, prev, hash, body, nodes, erased_body, erased_by
+             FROM sound;
+         ALTER TABLE outcomes RENAME TO sound_outcomes;
+         CREATE VIEW outcomes AS
+             SELECT tenant_id, decision, seq, failing() AS failed FROM sound_outcomes",
+    );
+    put_before.execute(&mut stranger).await.unwrap();
+    for (code, is_damage) in [
+        ("data_corrupted", true),
+        ("index_corrupted", true),
+        ("lock_not_available", false),
+    ] {
+        let failing = format!(
+            "CREATE OR REPLACE FUNCTION failing() RETURNS text LANGUAGE plpgsql AS
+                 $$ BEGIN RAISE EXCEPTION 'invalid page' USING ERRCODE = '{code}'; END $$"
+        );
+        let failing = sqlx::raw_sql(AssertSqlSafe(failing));
+        failing.execute(&mut stranger).await.unwrap();
+        let error = store.entries(chain.tenant, 1, 9).await.map(drop).unwrap_err();
+        let is_said = matches!(error, StoreError::Corrupt { .. });
+        assert_eq!(is_said, is_damage, "{code}: {error:?}");
+        // Of whom a turn cannot read something, nobody knows.
+        let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+        let asked = [(chain.tenant, decision)];
+        let error = turn.find_outcomes(&asked).await.unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable(_)), "{code}: {error:?}");
+    }
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! The file of the search index: how it is opened, and the statements that are run on it.
 
-use crate::{Side, connect};
+use crate::{Side, connect, is_damage, primary_code};
 use canon::Digest;
 use ledger::Head;
 use model::TenantId;
@@ -170,11 +170,6 @@ pub(super) async fn control(
     sqlx::query(statement).execute(connection).await.map(drop)
 }
 
-/// Whether an error says that the file is not what it should be: `SQLITE_CORRUPT` or `SQLITE_NOTADB`.
-pub(super) fn is_damage(error: &sqlx::Error) -> bool {
-    matches!(primary_code(error), Some(11 | 26))
-}
-
 /// Whether an error of opening the file says that it is damaged, or that it is not of this program's making: another
 /// version has made its tables, or what is done to them is an `SQLITE_ERROR`, as where one is missing.
 fn is_useless(error: &sqlx::Error) -> bool {
@@ -189,15 +184,6 @@ fn is_useless(error: &sqlx::Error) -> bool {
         sqlx::Error::ColumnDecode { .. } => true,
         error => is_damage(error) || primary_code(error) == Some(1),
     }
-}
-
-/// What SQLite says is wrong, without what it adds to that.
-fn primary_code(error: &sqlx::Error) -> Option<u32> {
-    let code = error
-        .as_database_error()
-        .and_then(sqlx::error::DatabaseError::code);
-    code.and_then(|code| code.parse::<u32>().ok())
-        .map(|code| code & 0xff)
 }
 
 /// Throws the file away, with what SQLite has put beside it.

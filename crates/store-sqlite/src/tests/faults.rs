@@ -4,11 +4,14 @@
 use super::{Folder, head, write_three};
 use crate::SqliteStore;
 use crate::file::{Gone, log_index_path, log_path};
+use model::Name;
 use sqlx::Connection;
+use std::fs::OpenOptions;
+use std::io::{Seek, SeekFrom, Write};
 use std::time::{Duration, Instant};
-use store::conformance::sample::{Ask, Chain};
-use store::conformance::{causes, try_commit};
-use store::{Batch, CommitError, Records, Store};
+use store::conformance::sample::{Ask, Chain, decision_id};
+use store::conformance::{causes, commit, try_commit};
+use store::{Batch, CommitError, Journal, Records, Store, StoreError};
 
 /// A batch that needs many new pages.
 fn large(chain: &mut Chain) -> Batch {
@@ -143,6 +146,60 @@ async fn a_head_that_another_program_moved_is_noticed() {
     let error = try_commit(&store, &chain.clone().decisions(1)).await.unwrap_err();
     assert!(matches!(error, CommitError::HeadMoved { .. }), "{error:?}");
     assert_eq!(store.entries(chain.tenant, 0, 10).await.unwrap().len(), 3);
+}
+
+/// Overwrites the first page of a table with zeros, as a disk does that has lost it. Nobody has the database open.
+async fn lose_page_of(folder: &Folder, table: &str) {
+    let mut stranger = folder.stranger().await;
+    let place = sqlx::query_as::<_, (i64, i64)>(
+        "SELECT rootpage, page_size FROM sqlite_schema, pragma_page_size WHERE name = ?",
+    );
+    let (number, bytes) = place.bind(table).fetch_one(&mut stranger).await.unwrap();
+    stranger.close().await.unwrap();
+    let bytes = u64::try_from(bytes).unwrap();
+    let begin = bytes * u64::try_from(number - 1).unwrap();
+    let mut file = OpenOptions::new().write(true).open(folder.path()).unwrap();
+    file.seek(SeekFrom::Start(begin)).unwrap();
+    file.write_all(&vec![0; usize::try_from(bytes).unwrap()]).unwrap();
+}
+
+#[tokio::test]
+async fn a_page_that_the_disk_has_lost_is_damage_and_no_database_that_does_not_answer() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let mut chain = Chain::new(1);
+    let mut batch = chain.decisions(3);
+    let decision = decision_id(chain.tenant, 1);
+    chain.outcome(&mut batch, decision);
+    commit(&store, &batch).await;
+    store.close().await;
+    for table in ["receipts", "outcomes", "runs"] {
+        lose_page_of(&folder, table).await;
+    }
+    let store = folder.open().await;
+    assert_eq!(store.entries(chain.tenant, 1, 9).await.unwrap().len(), 4);
+    for error in [
+        store.recorded(chain.tenant, 1, 9).await.map(drop).unwrap_err(),
+        store.receipt(chain.tenant, decision).await.map(drop).unwrap_err(),
+        store
+            .outcomes_of(chain.tenant, &[decision])
+            .await
+            .map(drop)
+            .unwrap_err(),
+    ] {
+        let is_damage = matches!(error, StoreError::Corrupt { .. });
+        assert!(
+            is_damage && error.to_string().contains("the file is damaged"),
+            "{error:?}"
+        );
+    }
+    // Of whom a turn cannot read something, nobody knows.
+    let mut turn = store.begin(&[chain.tenant]).await.unwrap();
+    let error = turn
+        .find_runs(&[(chain.tenant, Name::new("run").unwrap())])
+        .await
+        .unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable(_)), "{error:?}");
 }
 
 /// Fails unless a commit is refused because of a file.
