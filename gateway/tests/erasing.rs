@@ -980,6 +980,25 @@ async fn an_erasure_that_was_changed_or_erased_itself_tells_of_nothing() {
     }
 }
 
+/// No erasure is needed for that: what was not erased can be made to look as if it was.
+#[tokio::test]
+async fn an_erasure_that_cannot_be_read_tells_of_nothing() {
+    let scene = Scene::new().await;
+    scene.decide("jane", "call-1").await;
+    scene.erase(&json!({"user": "jane"})).await;
+    let (by, seq) = (scene.head().await, ENTRIES + 2);
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.run(&format!(
+        "UPDATE audit_events SET prev = zeroblob(0) WHERE entry = #{by} AND ITS"
+    ))
+    .await;
+    let report = scene.verify().await;
+    assert_eq!(report["first_fault"]["seq"], seq, "{report}");
+    let what = "the body is gone, and no entry tells of its erasure";
+    assert_eq!(report["first_fault"]["what"], what, "{report}");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_was_erased_is_gone_from_the_search_index() {
     let scene = Scene::new().await;

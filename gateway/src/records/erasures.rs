@@ -67,12 +67,15 @@ impl Erasures {
         if let Some((_, body)) = self.kept.iter().find(|(seq, _)| *seq == by) {
             return Ok(Arc::clone(body));
         }
-        let entries = store.entries(tenant, by, 1).await?;
+        // What cannot be read tells of nothing; the chain says what is wrong with it.
+        let entries = match store.entries(tenant, by, 1).await {
+            Err(StoreError::Corrupt { .. }) => Vec::new(),
+            entries => entries?,
+        };
         let telling = entries
             .first()
             .filter(|entry| entry.seq == by && entry.kind == EntryKind::BodiesErased.as_str())
             .filter(|entry| has_its_body(tenant, entry));
-        // What cannot be read tells of nothing; the chain says what is wrong with it.
         let body = telling.and_then(|entry| serde_json::from_str::<ErasureBody>(&entry.body).ok());
         let body = Arc::new(body.unwrap_or_default());
         if self.kept.len() == KEPT_MAX {
