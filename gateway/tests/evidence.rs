@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::sync::LazyLock;
 use support::World;
+use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, ask, injected, merging, reading};
 use tempfile::TempDir;
 
@@ -608,6 +609,19 @@ async fn evidence_breaks_off_in_the_middle_of_what_decisions_name_when_its_key_i
     world.call("DELETE", &key, &admin).send().await.expect(204);
     assert!(parts.next().await.unwrap().is_err());
     assert!(parts.next().await.is_none());
+}
+
+/// Whoever has verified it would look for the mistake on the way.
+#[tokio::test]
+async fn evidence_breaks_off_where_what_decisions_name_was_changed_in_the_database() {
+    let scene = Scene::new().await;
+    let mut hand = Hand::on(&scene.world.home, scene.tenancy.id).await;
+    hand.disarm().await;
+    hand.run("UPDATE contents SET bytes = zeroblob(1)").await;
+    let auditor = &scene.tenancy.auditor;
+    let evidence = scene.world.call("GET", "/v1/ledger/evidence", auditor);
+    let body = evidence.respond().await.into_body();
+    assert!(axum::body::to_bytes(body, usize::MAX).await.is_err());
 }
 
 /// The file that the last decision in an archive names at this place.

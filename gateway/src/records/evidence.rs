@@ -15,6 +15,7 @@ use super::file::{BrokenOff, Stretch};
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
+use crate::yielding::Yielder;
 use about::{About, Run, Search};
 use axum::Extension;
 use axum::body::Body;
@@ -204,12 +205,15 @@ impl Pack {
     /// megabytes each.
     async fn push_named(&mut self, out: &mut Vec<u8>) -> Result<(), BrokenOff> {
         let Stretch { gateway, tenant, .. } = &self.stretch;
-        let mut room = Room::default();
+        let (mut room, mut yielder) = (Room::default(), Yielder::new());
         while room.is_left() && !self.awaited.is_empty() {
             let few = self
                 .awaited
                 .split_off(self.awaited.len().saturating_sub(NAMED_AT_ONCE));
             for (digest, bytes) in gateway.store.contents(*tenant, &few).await? {
+                if Digest::of(&bytes) != digest {
+                    return Err(BrokenOff::Altered(digest));
+                }
                 room.take(bytes.len());
                 let hex = digest.to_string();
                 tar::file(
@@ -217,6 +221,8 @@ impl Pack {
                     &bytes,
                     out,
                 );
+                // Hashing a large set of policies takes a while.
+                yielder.yield_if_due().await;
             }
         }
         Ok(())

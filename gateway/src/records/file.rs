@@ -10,6 +10,7 @@ use super::tree::{self, Signed};
 use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};
+use canon::Digest;
 use ledger::Tip;
 use ledger::export::{write_answer_line, write_end_line, write_start_line};
 use model::TenantId;
@@ -29,6 +30,9 @@ pub(super) enum BrokenOff {
     /// The chain ends before the head that it had when the file was begun.
     #[error("entry {0} is missing, and there is none after it")]
     EndsEarly(u64),
+    /// What is kept under its digest was changed. Whoever took it could not tell whether that was done on the way.
+    #[error("what is stored as `{0}` does not hash to that")]
+    Altered(Digest),
     /// The credential does not work any more, or this gateway cannot tell.
     #[error("its caller may not read it any more")]
     NotAllowed,
@@ -45,7 +49,10 @@ impl BrokenOff {
             Self::NotAllowed | Self::Store(StoreError::Unavailable(_)) => {
                 tracing::warn!(error, %tenant, "an export broke off");
             }
-            Self::Store(StoreError::Corrupt { .. }) | Self::EndsEarly(_) | Self::NoCheckpoint => {
+            Self::Store(StoreError::Corrupt { .. })
+            | Self::EndsEarly(_)
+            | Self::Altered(_)
+            | Self::NoCheckpoint => {
                 tracing::error!(error, %tenant, "an export broke off");
             }
         }
@@ -191,6 +198,7 @@ mod tests {
         for broken in [
             BrokenOff::Store(corrupt),
             BrokenOff::EndsEarly(7),
+            BrokenOff::Altered(Digest::ZERO),
             BrokenOff::NoCheckpoint,
         ] {
             assert_eq!(level(&broken), "ERROR", "{broken}");
