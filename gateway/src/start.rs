@@ -49,12 +49,13 @@ pub enum StartError {
     Store(#[from] StoreError),
     /// A tenant has nouns but not itself.
     #[error(
-        "the store holds the ledger of {0} but not the tenant itself, as a copy does that was not finished: if it is one, remove the database and copy again"
+        "the store holds the ledger of {0} but not the tenant itself, as a copy does that was not finished: if it is one, remove it and copy again; otherwise keep it, and put a backup in its place"
     )]
     TenantMissing(TenantId),
-    /// There are ledgers, and not the whole one of the system tenant, which is copied last.
+    /// There are ledgers, and not the whole one of the system tenant, which is copied last. Nobody can tell a copy that
+    /// was not finished from a store that has lost it.
     #[error(
-        "the store holds a copy that was not finished, and some of its ledgers are not there: remove the database and copy again"
+        "the store holds ledgers without the whole one of the system tenant, as a copy does that was not finished: if it is one, remove it and copy again; otherwise keep it, and put a backup in its place"
     )]
     CopyUnfinished,
     /// The policies of a tenant do not compile any more.

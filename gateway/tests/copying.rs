@@ -172,8 +172,29 @@ async fn a_copy_that_was_not_finished_is_neither_served_nor_copied_to_or_taken_f
         assert!(matches!(refused, StartError::CopyUnfinished), "{refused}");
         assert!(refused.to_string().contains("copy again"), "{refused}");
         let said = copy(&*world.store, &target).await.unwrap_err().to_string();
-        assert!(said.contains("the target holds what is left of a copy"), "{said}");
+        assert!(
+            said.contains("if it is what is left of a copy, remove it"),
+            "{said}"
+        );
     }
+}
+
+/// It looks like a copy that was not finished, and whoever removed it would lose every ledger.
+#[tokio::test]
+async fn a_store_that_has_lost_the_row_of_the_system_tenant_is_kept() {
+    let world = World::start().await;
+    world.tenancy("acme").await;
+    let mut hand = Hand::on(&world.home, TenantId::SYSTEM).await;
+    hand.disarm().await;
+    hand.run("DELETE FROM tenants WHERE MINE").await;
+    let compiler = Arc::new(Compiler::new(BasePolicies::shipped()));
+    let refused = load_snapshot(&*world.store, compiler).await.err().unwrap();
+    assert!(matches!(refused, StartError::CopyUnfinished), "{refused}");
+    let said = refused.to_string();
+    assert!(
+        said.contains("otherwise keep it, and put a backup in its place"),
+        "{said}"
+    );
 }
 
 /// A large ledger of the system goes over in several commits, and its revision with the last one.

@@ -72,7 +72,7 @@ pub async fn run(options: Copy) -> anyhow::Result<()> {
     let is_whole = !is_unfinished_copy(from.revisions().await?);
     ensure!(
         is_whole,
-        "the source is what is left of a copy that was not finished"
+        "the source holds ledgers without the whole one of the system tenant, as a copy does that was not finished"
     );
     let to = stores::open(&options.to).await.context("the target")?;
     let copied = copy(&*from, &*to).await;
@@ -113,7 +113,7 @@ async fn check_empty(to: &dyn Store) -> anyhow::Result<()> {
     let is_empty = revisions.is_empty();
     ensure!(
         !is_unfinished_copy(revisions),
-        "the target holds what is left of a copy that was not finished: remove it, and copy again into an empty database"
+        "the target holds ledgers without the whole one of the system tenant: if it is what is left of a copy, remove it, and copy again into an empty database; otherwise keep it"
     );
     ensure!(
         is_empty,
