@@ -569,7 +569,10 @@ async fn an_export_that_cannot_be_read_on_breaks_off() {
         .respond()
         .await;
     let mut chunks = response.into_body().into_data_stream();
-    assert!(chunks.next().await.unwrap().is_ok());
+    // The line before the entries, and the first of these, which were read before the answer began.
+    for _ in 0..2 {
+        assert!(chunks.next().await.unwrap().is_ok());
+    }
     world.store.close().await;
     assert!(chunks.next().await.unwrap().is_err());
 }

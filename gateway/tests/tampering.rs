@@ -750,6 +750,29 @@ async fn a_range_is_held_against_the_entry_before_it() {
     assert_eq!(found["first_fault"]["seq"], 9, "{found}");
 }
 
+/// Behind the head of an answer there is no status any more that could say so.
+#[tokio::test]
+async fn a_file_that_begins_with_what_cannot_be_read_is_refused() {
+    let mut scene = Scene::new().await;
+    let auditor = scene.tenancy.auditor.clone();
+    let export = scene.world.get("/v1/ledger/export?from_seq=9", &auditor).await;
+    let export = export.text();
+    let entries = export.lines().filter(|line| line.starts_with("{\"header\":"));
+    assert_eq!(entries.count(), 4, "each is there once: {export}");
+    for spoiled in [
+        "UPDATE audit_events SET hash = zeroblob(1) WHERE entry = #9",
+        "DELETE FROM audit_events WHERE entry >= #9",
+    ] {
+        scene.run(spoiled).await;
+        for path in ["/v1/ledger/export", "/v1/ledger/evidence"] {
+            let path = format!("{path}?from_seq=9");
+            let refused = scene.world.get(&path, &auditor).await;
+            refused.problem(503, "ledger_unavailable");
+        }
+        scene.restore().await;
+    }
+}
+
 #[tokio::test]
 async fn an_export_of_a_ledger_whose_tail_is_cut_breaks_off() {
     let mut scene = Scene::new().await;

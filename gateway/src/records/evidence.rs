@@ -60,7 +60,7 @@ pub async fn evidence(
     let keys = keys.map_err(|what| Refusal::unreadable_keys(&what))?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {
-        stretch: Stretch::new(gateway, caller, &seqs),
+        stretch: Stretch::begin(gateway, caller, &seqs).await?,
         run,
         parts: 0,
         awaited: Vec::new(),

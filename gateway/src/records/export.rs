@@ -2,8 +2,9 @@
 //! `countersign verify` reads it.
 //!
 //! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
-//! nothing open in the store. What fails midway breaks the response off, and a file without its last line is not whole. It can be
-//! continued with another export, which begins with the entry after the last one that arrived whole.
+//! nothing open in the store. What keeps the first chunk from being read is refused. What fails midway breaks the
+//! response off, and a file without its last line is not whole. It can be continued with another export, which begins
+//! with the entry after the last one that arrived whole.
 
 use super::file::{BrokenOff, Stretch};
 use super::range::Range;
@@ -30,7 +31,7 @@ pub async fn export(
 ) -> Result<Response, Refusal> {
     let head = gateway.store.head(caller.tenant).await?;
     let range = range.within(head.seq)?;
-    let stretch = Stretch::new(gateway, caller, &range);
+    let stretch = Stretch::begin(gateway, caller, &range).await?;
     let body = Body::from_stream(stream::try_unfold(Some(Rest::Start(stretch)), Rest::next));
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }

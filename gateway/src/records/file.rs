@@ -1,7 +1,8 @@
 //! The ledger as lines that a stranger can verify, read a chunk at a time: docs/receipt-format.md, section 8.
 //!
-//! No read transaction outlives a chunk. What is recorded meanwhile is not in the file, but its checkpoint may cover it: that is
-//! made when the last entry has been read.
+//! The first chunk is read before the answer begins, so that what keeps it from being read is answered with a status.
+//! No read transaction outlives a chunk. What is recorded meanwhile is not in the file, but its checkpoint may cover it:
+//! that is made when the last entry has been read.
 
 use super::anchor::anchor;
 use super::decision_body::is_decision;
@@ -57,6 +58,17 @@ impl BrokenOff {
             }
         }
     }
+
+    /// What is answered where nothing has been sent yet. It is logged here, once.
+    fn refusal(self, tenant: TenantId) -> Refusal {
+        match self {
+            Self::Store(error) => error.into(),
+            broken => {
+                broken.log(tenant);
+                Refusal::ledger_unavailable()
+            }
+        }
+    }
 }
 
 /// A stretch of a ledger on its way into a file.
@@ -68,12 +80,19 @@ pub(super) struct Stretch {
     first: u64,
     next: u64,
     last: u64,
+    /// The first entries, until they are taken: they are read before the answer begins.
+    ahead: Option<Vec<Recorded>>,
 }
 
 impl Stretch {
-    /// These entries of the caller's tenant, of which there is at least one.
-    pub(super) fn new(gateway: Arc<Gateway>, caller: TenantCaller, seqs: &RangeInclusive<u64>) -> Self {
-        Self {
+    /// These entries of the caller's tenant, of which there is at least one. What keeps the first of them from being read
+    /// can still be answered.
+    pub(super) async fn begin(
+        gateway: Arc<Gateway>,
+        caller: TenantCaller,
+        seqs: &RangeInclusive<u64>,
+    ) -> Result<Self, Refusal> {
+        let mut stretch = Self {
             gateway,
             tenant: caller.tenant,
             tenant_text: caller.tenant.to_string(),
@@ -81,12 +100,20 @@ impl Stretch {
             first: *seqs.start(),
             next: *seqs.start(),
             last: *seqs.end(),
-        }
+            ahead: None,
+        };
+        let permit = stretch.place().await;
+        // The line may have taken a while.
+        stretch.caller.check(&stretch.gateway)?;
+        let first = stretch.read().await;
+        drop(permit);
+        stretch.ahead = Some(first.map_err(|broken| broken.refusal(stretch.tenant))?);
+        Ok(stretch)
     }
 
-    /// Whether all entries have been read.
+    /// Whether all entries have been taken.
     pub(super) const fn is_done(&self) -> bool {
-        self.next > self.last
+        self.next > self.last && self.ahead.is_none()
     }
 
     /// The line that the file begins with: none, if the entries begin with the first of the ledger. Where what is stored of the
@@ -109,6 +136,14 @@ impl Stretch {
     /// The next entries with what stands at their places.
     pub(super) async fn chunk(&mut self) -> Result<Vec<Recorded>, BrokenOff> {
         self.check()?;
+        match self.ahead.take() {
+            Some(ahead) => Ok(ahead),
+            None => self.read().await,
+        }
+    }
+
+    /// Reads the next entries.
+    async fn read(&mut self) -> Result<Vec<Recorded>, BrokenOff> {
         let left = u32::try_from(self.last - self.next + 1).unwrap_or(CHUNK);
         let store = &*self.gateway.store;
         let mut chunk = store.recorded(self.tenant, self.next, left.min(CHUNK)).await?;
