@@ -17,6 +17,7 @@ use cedar_policy_core::validator::{
 };
 use found::Found;
 use hierarchy::{LOOKED_AT_MAX, LOOKED_AT_PER_PART};
+use names::Ids;
 use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -58,7 +59,9 @@ pub(crate) struct Validator<'s> {
     in_parameters: OnceCell<HashSet<&'s str>>,
     /// How many asks' actions may be looked at for one `in`.
     looked_at_max: usize,
-    /// How long the ids of all actions and groups are together.
+    /// The ids of all actions and groups, once somebody has asked.
+    ids: OnceCell<Ids<'s>>,
+    /// How long they are together.
     ids_bytes: usize,
     /// How many pairs of letters may still be compared to say which action may have been meant.
     letters_left: Cell<usize>,
@@ -125,6 +128,7 @@ impl<'s> Validator<'s> {
             ids_bytes: members.keys().map(|uid| names::compared_bytes(uid)).sum(),
             members,
             in_parameters: OnceCell::new(),
+            ids: OnceCell::new(),
             letters_left: Cell::new(names::LETTERS_MAX),
             member_letters_left: Cell::new(usize::MAX),
         }

@@ -1,16 +1,18 @@
-//! Names that nothing has. Cedar says what may have been meant by one: it compares it with all that there are, every
-//! letter of the one with every letter of the others, and keeps all of that in memory meanwhile. So it is asked as long
-//! as that is little, and a name that is long does not get so far.
+//! Names that nothing has. What may have been meant by one is found by comparing it with all that there are, every
+//! letter of the one with every letter of the others, and Cedar, which does so, keeps all of that in memory meanwhile.
+//! So it is asked as long as that is little, and a name that is long does not get so far.
 
 use super::{TOLD_MAX, Validator, finding};
 use crate::diagnostics::{Diagnostic, Place, Severity};
+use crate::facts;
 use crate::parse::Parsed;
-use cedar_policy_core::ast::{EntityUID, Expr, ExprKind, Literal};
+use cedar_policy_core::ast::{BinaryOp, EntityUID, Expr, ExprKind, Literal};
+use cedar_policy_core::fuzzy_match::{fuzzy_search, fuzzy_search_limited};
 use cedar_policy_core::validator::ValidationError;
 use cedar_policy_core::validator::typecheck::PolicyCheck;
 use cedar_policy_core::validator::types::{RequestEnv, Type};
 use cedar_policy_core::validator::validation_errors::{
-    AttributeAccess, UnrecognizedActionId, UnrecognizedActionIdHelp, unrecognized_action_id_help,
+    AttributeAccess, UnrecognizedActionId, UnrecognizedActionIdHelp,
 };
 use model::NAME_BYTES_MAX;
 
@@ -23,39 +25,89 @@ pub(super) const MEMBER_LETTERS_MAX: usize = 1 << 31;
 /// The longest id of an action: its tool's name and its own.
 pub(super) const ACTION_ID_BYTES_MAX: usize = 2 * NAME_BYTES_MAX + 1;
 
-impl Validator<'_> {
+/// How many letters of a group's name may be others, missing or too many. Two that have changed places are two.
+const GROUP_LETTERS_MAX: usize = 2;
+
+/// The ids that a policy may name, in order: which one is told of several that are as near must not depend on chance.
+pub(super) struct Ids<'s> {
+    /// Those of actions: the tool's name, `/` and the action's own.
+    actions: Vec<&'s str>,
+    /// Those of groups.
+    groups: Vec<&'s str>,
+}
+
+impl<'s> Validator<'s> {
     /// The actions that a policy names and that are neither registered nor groups.
     pub(super) fn unknown_actions(&self, parsed: &Parsed) -> Vec<Diagnostic> {
         let policy = parsed.template.condition();
         let unknown = policy
             .subexpressions()
-            .filter_map(|part| match part.expr_kind() {
-                ExprKind::Lit(Literal::EntityUID(uid)) => Some(&**uid),
-                _ => None,
-            })
+            .filter_map(named)
             .filter(|uid| uid.is_action() && !self.members.contains_key(*uid));
         let told = unknown.take(TOLD_MAX).map(|uid| {
             let found = UnrecognizedActionId {
                 source_loc: uid.loc().cloned(),
                 policy_id: parsed.template.id().clone(),
                 actual_action_id: uid.to_string(),
-                hint: self.hint(uid),
+                hint: self.hint(&policy, uid),
             };
             finding(parsed, Severity::Error, &found)
         });
         told.collect()
     }
 
-    /// Which action may have been meant, as long as it takes little to say so.
-    fn hint(&self, unknown: &EntityUID) -> Option<UnrecognizedActionIdHelp> {
-        let id: &str = unknown.eid().as_ref();
+    /// Which action may have been meant, or which group where one may stand, as long as it takes little to say so.
+    fn hint(&self, policy: &Expr, unknown: &EntityUID) -> Option<UnrecognizedActionIdHelp> {
+        let id = id_of(unknown);
         if id.len() > ACTION_ID_BYTES_MAX {
             return None;
         }
         let letters = (id.len() + 1).saturating_mul(self.ids_bytes);
         self.letters_left
             .set(self.letters_left.get().checked_sub(letters)?);
-        unrecognized_action_id_help(unknown, self.schema)
+        // Cedar has a function for all of this. It compares the mere id with others in quotes and behind their type,
+        // and so finds short names rather than near ones.
+        let meant = self
+            .without_its_tool(id)
+            .or_else(|| self.near_group(policy, unknown))
+            .or_else(|| fuzzy_search(id, &self.ids().actions))?;
+        let meant = facts::action(&meant).to_string();
+        Some(UnrecognizedActionIdHelp::SuggestAlternative(meant))
+    }
+
+    /// The action of some tool that is called so. Its tool is what is left out most easily, and by letters alone any
+    /// group is nearer.
+    fn without_its_tool(&self, id: &str) -> Option<String> {
+        let is_called_so = |action: &&&str| action.split_once('/').is_some_and(|(_, own)| own == id);
+        let found = self.ids().actions.iter().find(is_called_so);
+        found.map(|action| (*action).to_owned())
+    }
+
+    /// The group that is written almost so, and begins so. Whoever takes up the hint names all that is in it, so one
+    /// that is merely the nearest is not told; nor is one where nothing but an action can match.
+    fn near_group(&self, policy: &Expr, unknown: &EntityUID) -> Option<String> {
+        let id = id_of(unknown);
+        if is_an_actions(id) || !is_behind_in(policy, unknown) {
+            return None;
+        }
+        let first = id.get(..1)?;
+        let begins_so = |group: &&str| {
+            let own = group.get(..1);
+            own.is_some_and(|own| own.eq_ignore_ascii_case(first))
+        };
+        let groups = self.ids().groups.iter().copied();
+        let groups: Vec<_> = groups.filter(begins_so).collect();
+        fuzzy_search_limited(id, &groups, Some(GROUP_LETTERS_MAX))
+    }
+
+    /// The ids of all actions and groups, once somebody has asked.
+    fn ids(&self) -> &Ids<'s> {
+        self.ids.get_or_init(|| {
+            let mut all: Vec<_> = self.members.keys().copied().map(id_of).collect();
+            all.sort_unstable();
+            let (actions, groups) = all.into_iter().partition(|id| is_an_actions(id));
+            Ids { actions, groups }
+        })
     }
 
     /// Takes what it took at most to say which members of this ask, or of a record that the policy writes out, may have
@@ -116,10 +168,44 @@ pub(super) fn widest_written(parsed: &Parsed) -> usize {
     written.max().unwrap_or_default()
 }
 
-/// How long the id of this action is where Cedar compares it.
+/// How long the id of this action is where it is compared.
 pub(super) fn compared_bytes(action: &EntityUID) -> usize {
-    let id: &str = action.eid().as_ref();
-    id.len() + "Action::\"\"".len()
+    id_of(action).len() + 1
+}
+
+/// The id of this action without its type.
+fn id_of(action: &EntityUID) -> &str {
+    action.eid().as_ref()
+}
+
+/// Whether this is the id of an action. That of a group has no `/`.
+fn is_an_actions(id: &str) -> bool {
+    id.contains('/')
+}
+
+/// The entity that this part of a policy is.
+fn named(part: &Expr) -> Option<&EntityUID> {
+    match part.expr_kind() {
+        ExprKind::Lit(Literal::EntityUID(uid)) => Some(uid),
+        _ => None,
+    }
+}
+
+/// Whether the policy looks somewhere whether something is in this. That is the one thing that groups are for: no ask
+/// is for a group, so nothing is ever equal to one.
+fn is_behind_in(policy: &Expr, action: &EntityUID) -> bool {
+    let is_it = |part: &Expr| named(part) == Some(action);
+    policy.subexpressions().any(|part| match part.expr_kind() {
+        ExprKind::BinaryApp {
+            op: BinaryOp::In,
+            arg2: groups,
+            ..
+        } => match groups.expr_kind() {
+            ExprKind::Set(groups) => groups.iter().any(is_it),
+            _ => is_it(groups),
+        },
+        _ => false,
+    })
 }
 
 /// The places where a policy has too long a name for a member, which may be compared with all that are there.

@@ -561,8 +561,10 @@ fn what_may_have_been_meant_is_said_as_long_as_that_takes_little() {
         assert_eq!(error.message, said);
         error.help.clone()
     };
-    let meant = help("mail/sned").unwrap();
-    assert!(meant.starts_with("did you mean `Action::"), "{meant}");
+    assert_eq!(
+        help("mail/sned").as_deref(),
+        Some("did you mean `Action::\"mail/send\"`?")
+    );
     let long = "x".repeat(ACTION_ID_BYTES_MAX);
     assert!(help(&long).is_some());
     assert!(help(&(long + "x")).is_none());
@@ -572,6 +574,61 @@ fn what_may_have_been_meant_is_said_as_long_as_that_takes_little() {
     assert!(help("mail/sned").is_none());
     assert!(help("mail/sne").is_some());
     assert_eq!(validator.letters_left.get(), 0);
+}
+
+/// What is asked of whoever forbids this and has misspelt one action in it.
+fn asked_of(forbidden: &str) -> String {
+    let errors = by_us(&format!("@id(\"a\") forbid (principal, {forbidden};")).errors;
+    let [error] = &errors[..] else {
+        panic!("{errors:?}");
+    };
+    error.help.clone().unwrap()
+}
+
+#[test]
+fn a_group_may_have_been_meant_only_where_one_may_stand_and_is_written_almost_so() {
+    for (forbidden, meant) in [
+        ("action in Action::\"tool:mial\", resource)", "tool:mail"),
+        ("action in Action::\"Read\", resource)", "read"),
+        ("action in Action::\"raed\", resource)", "read"),
+        ("action, resource) when { action in [Action::\"raed\"] }", "read"),
+        // No ask is for a group.
+        ("action == Action::\"raed\", resource)", "mail/send"),
+        (
+            "action, resource) when { action == Action::\"raed\" }",
+            "mail/send",
+        ),
+        (
+            "action, resource) unless { Action::\"raed\" == action }",
+            "mail/send",
+        ),
+        // It is one letter off, and nobody begins to write the group like that.
+        ("action in Action::\"lead\", resource)", "mail/send"),
+        ("action in Action::\"github/gte\", resource)", "github/get"),
+        ("action == Action::\"git/get\", resource)", "github/get"),
+    ] {
+        let expected = format!("did you mean `Action::\"{meant}\"`?");
+        assert_eq!(asked_of(forbidden), expected, "{forbidden}");
+    }
+}
+
+#[test]
+fn whoever_leaves_out_the_tool_meant_the_action_and_no_group_that_is_as_short() {
+    for (forbidden, meant) in [
+        ("action in Action::\"send\", resource)", "mail/send"),
+        (
+            "action in [Action::\"get\", Action::\"mutate\"], resource)",
+            "github/get",
+        ),
+        ("action == Action::\"list\", resource)", "mail/list"),
+        (
+            "action, resource) when { action == Action::\"put\" }",
+            "github/put",
+        ),
+    ] {
+        let expected = format!("did you mean `Action::\"{meant}\"`?");
+        assert_eq!(asked_of(forbidden), expected, "{forbidden}");
+    }
 }
 
 #[test]
