@@ -32,6 +32,8 @@ pub(super) enum Health {
     Cosigns,
     /// It does not, for now.
     Fails,
+    /// It knows no key that signs what it is shown, which does not end by itself.
+    KnowsNoKey,
     /// It does not know any more what it has cosigned, which does not end by itself.
     HasForgotten,
 }
@@ -53,6 +55,12 @@ pub(super) enum AskError {
     /// It does not answer.
     #[error("it does not answer: {0}")]
     Unreachable(#[from] ureq::Error),
+    /// 403: no key that it knows has signed the checkpoint, if it is the witness that says so. Of the log it knows
+    /// another key, or it would have said 404. A proxy before it says 403 to whom it does not let through.
+    #[error(
+        "it says that it knows no key that has signed the checkpoint (status 403): tell it the log's public key, a `countersign witness` by a further `--log-key`"
+    )]
+    UnknownKey,
     /// It answers something else than a witness does.
     #[error("it answers with status {0}")]
     Status(u16),
@@ -93,6 +101,7 @@ impl AskError {
     pub(super) const fn health(&self) -> Health {
         match self {
             Self::Forgotten { .. } => Health::HasForgotten,
+            Self::UnknownKey => Health::KnowsNoKey,
             _ => Health::Fails,
         }
     }
@@ -151,6 +160,7 @@ impl WitnessClient {
             .read_to_vec()?;
         match status {
             200 => self.cosignature(request, &body).map(Answer::Cosigned),
+            403 => Err(AskError::UnknownKey),
             409 => size(&body).map(Answer::Seen).ok_or(AskError::NoSize),
             422 => Ok(Answer::Inconsistent),
             other => Err(AskError::Status(other)),
@@ -176,8 +186,59 @@ fn size(body: &[u8]) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Health, WitnessClient, size};
-    use ledger::{SignatureKind, SigningKey};
+    use super::{Answer, AskError, Health, WitnessClient, size};
+    use crate::signing::Keyring;
+    use crate::witness::{self, Folder};
+    use canon::Digest;
+    use ledger::witness::AddCheckpoint;
+    use ledger::{Checkpoint, SignatureKind, SigningKey};
+    use model::Timestamp;
+    use model::time::ManualClock;
+    use std::sync::Arc;
+    use tokio::net::TcpListener;
+
+    /// The key of the log was replaced, and nobody has told the witness.
+    #[tokio::test]
+    async fn a_witness_that_knows_only_another_key_of_the_log_has_to_be_told_of_this_one() {
+        let log = |seed| SigningKey::from_seed("log.example", SignatureKind::Note, &[seed; 32]).unwrap();
+        let (old, new) = (log(1), log(2));
+        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
+        let named = key.verifier().to_string();
+        let folder = tempfile::tempdir().unwrap();
+        let witness = witness::Witness::new(
+            Keyring::of(key),
+            vec![old.verifier().clone()],
+            Arc::new(ManualClock::at(Timestamp::from_millis(1_769_851_800_000))),
+            Folder::open(folder.path()).unwrap(),
+        );
+        let router = Arc::new(witness).router();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let named = format!("http://{address}#{named}");
+        let client = Arc::new(WitnessClient::new(named.parse().unwrap()));
+        let shown = |key: &SigningKey| {
+            let checkpoint = Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
+            let request = AddCheckpoint {
+                old_size: 0,
+                proof: Vec::new(),
+                checkpoint: checkpoint.sign(&[key]).unwrap().to_string(),
+            };
+            let client = Arc::clone(&client);
+            tokio::task::spawn_blocking(move || client.ask(&request))
+        };
+        let refused = shown(&new).await.unwrap().unwrap_err();
+        assert!(matches!(refused, AskError::UnknownKey), "{refused:?}");
+        assert!(client.note_failure(Health::Fails));
+        assert!(client.note_failure(refused.health()), "silence was told before");
+        assert!(!client.note_failure(Health::Fails), "and this is told once");
+        assert!(
+            refused.to_string().ends_with("by a further `--log-key`"),
+            "{refused}"
+        );
+        let cosigned = shown(&old).await.unwrap();
+        assert!(matches!(cosigned, Ok(Answer::Cosigned(_))), "{cosigned:?}");
+    }
 
     #[test]
     fn a_witness_that_has_forgotten_is_well_again_only_when_it_has_cosigned_what_has_not_moved_too() {
