@@ -1,6 +1,7 @@
 //! Documents tell what is there: metrics, settings, routes, files and tests.
 
 use crate::tree::{files, files_of, has_extension, none, production, root, text};
+use model::ReasonCode;
 use serde_json::Value;
 use std::fs;
 
@@ -8,8 +9,10 @@ use std::fs;
 const METRICS: &str = "gateway/src/metrics.rs";
 /// What operators read.
 const OPERATIONS: &str = "docs/operations.md";
-/// What callers read about refusals.
+/// What callers read about refusals, and about the reasons of decisions.
 const ERRORS: &str = "docs/errors.md";
+/// What stands there between the two.
+const REASONS: &str = "\n## Reason codes\n";
 /// The contract.
 const CONTRACT: &str = "docs/openapi.json";
 /// What always holds.
@@ -67,11 +70,7 @@ fn every_setting_is_explained() {
 #[test]
 fn every_code_is_explained_and_no_other() {
     let guide = text(ERRORS);
-    let rows: Vec<&str> = guide
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
-        .map(|(code, _)| code)
-        .collect();
+    let rows: Vec<&str> = rows_by_code(halves(&guide).0).map(|(code, _)| code).collect();
     let refusals = text("gateway/src/http/refusal.rs");
     let codes: Vec<&str> = refusals
         .lines()
@@ -83,6 +82,39 @@ fn every_code_is_explained_and_no_other() {
     none(silent.map(|code| format!("{ERRORS}: explain `{code}`")));
     let invented = rows.iter().filter(|row| !codes.contains(row));
     none(invented.map(|row| format!("{ERRORS}: there is no code `{row}`")));
+}
+
+#[test]
+fn every_reason_code_is_explained_with_its_verdict_and_no_other() {
+    let guide = text(ERRORS);
+    let rows: Vec<(&str, &str)> = rows_by_code(halves(&guide).1).collect();
+    let is_told = |code: &ReasonCode| {
+        let verdict = format!("{} | ", code.verdict().as_str());
+        let mut told = rows.iter().filter(|(row, _)| *row == code.as_str());
+        told.any(|(_, rest)| rest.starts_with(&verdict))
+    };
+    let silent = ReasonCode::ALL.iter().filter(|code| !is_told(code));
+    none(silent.map(|code| {
+        let (word, verdict) = (code.as_str(), code.verdict().as_str());
+        format!("{ERRORS}: explain `{word}`, which goes with {verdict}")
+    }));
+    let invented = rows
+        .iter()
+        .filter(|(row, _)| ReasonCode::from_word(row).is_none());
+    none(invented.map(|(row, _)| format!("{ERRORS}: there is no reason code `{row}`")));
+}
+
+/// What that page says about refusals, and what about reasons.
+fn halves(guide: &str) -> (&str, &str) {
+    guide
+        .split_once(REASONS)
+        .expect("the page has a section about reason codes")
+}
+
+/// The rows of tables that begin with a code: that, and what stands behind it.
+fn rows_by_code(page: &str) -> impl Iterator<Item = (&str, &str)> {
+    page.lines()
+        .filter_map(|line| line.strip_prefix("| `")?.split_once("` | "))
 }
 
 #[test]
