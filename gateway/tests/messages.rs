@@ -171,7 +171,7 @@ async fn a_refusal_of_a_message_names_the_place_that_its_sender_knows() {
             b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01",
             400,
             "malformed_json",
-            "integer that is beyond what a double holds exactly; send it as text at `/tool_call/parameters/x`"
+            "integer that canonical JSON writes with other digits; send it as text at `/tool_call/parameters/x`"
                 .to_owned(),
         ),
         (

@@ -64,8 +64,9 @@ pub enum ErrorKind {
     /// A number too large for a double, such as `1e400`.
     #[error("number out of range of a double")]
     NumberOutOfRange,
-    /// An integer that no double tells from its neighbours, such as `9007199254740993`, where integers must be exact.
-    #[error("integer that is beyond what a double holds exactly; send it as text")]
+    /// An integer that canonical text has with other digits, such as `9007199254740993`, where integers must be exact.
+    /// A double may hold it: `9223372036854775808` is written as `9223372036854776000`.
+    #[error("integer that canonical JSON writes with other digits; send it as text")]
     InexactInteger,
     /// The text stops in the middle of a value.
     #[error("unexpected end")]

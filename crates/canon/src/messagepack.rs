@@ -366,7 +366,7 @@ mod tests {
             (b"\x82\xa1a\x01\xa1a\x01", "duplicate key `a` at `/t/p~1~0/1`"),
             (
                 b"\xcf\x00\x20\x00\x00\x00\x00\x00\x01",
-                "integer that is beyond what a double holds exactly; send it as text at `/t/p~1~0/1`",
+                "integer that canonical JSON writes with other digits; send it as text at `/t/p~1~0/1`",
             ),
             (
                 b"\x81\xb6$serde_json::private::\x01",

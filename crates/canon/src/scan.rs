@@ -57,8 +57,8 @@ pub fn canonicalize(json: &[u8], limits: Limits) -> Result<Canonical, Error> {
 }
 
 /// [`canonicalize`] for what is sent, so that something is done with it: no key in it is one that `serde_json` has
-/// reserved, and there is a choice of what happens to integers that a double cannot hold. An integer is digits without a
-/// fraction and an exponent.
+/// reserved, and there is a choice of what happens to integers that would be written as others. An integer is digits
+/// without a fraction and an exponent.
 ///
 /// # Errors
 /// Those of [`canonicalize`]; there is such a key; and an integer would be written as another one, where that is

@@ -120,7 +120,7 @@ impl Ask {
         }
     }
 
-    /// Whether a caller can send its integers: the gateway refuses those that no double holds.
+    /// Whether a caller can send its integers: the gateway refuses those that canonical JSON writes with other digits.
     pub(crate) fn can_be_sent(&self) -> bool {
         let mut sent = self.clone();
         sent.round();

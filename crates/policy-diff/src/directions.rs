@@ -387,7 +387,7 @@ pub(crate) fn check_can_be_sent(ask: &Ask) -> Result<(), Open> {
     if ask.can_be_sent() {
         return Ok(());
     }
-    let why = "the ask that was found has an integer that no double holds, and such asks are refused";
+    let why = "the ask that was found has an integer that canonical JSON writes with other digits, and such asks are refused";
     Err(Open::Beyond(why.to_owned()))
 }
 

@@ -275,6 +275,15 @@ fn what_is_sent_has_no_key_by_which_an_object_is_read_as_something_else() {
 }
 
 #[test]
+fn an_integer_is_refused_for_its_digits_though_a_double_holds_it() {
+    let sent = canonicalize_sent(br#"{"a":9223372036854775808}"#, LIMITS, Integers::Exact);
+    assert_eq!(
+        sent.unwrap_err().to_string(),
+        "integer that canonical JSON writes with other digits; send it as text at `/a` (byte 5)"
+    );
+}
+
+#[test]
 fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
     let refused_at = |json: &str| {
         let json = json.replace('#', "9007199254740993");
