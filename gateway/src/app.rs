@@ -66,7 +66,7 @@ impl Service<Request> for App {
 
 /// The response to an ask of which so much was received.
 pub(crate) async fn ask(gateway: &Arc<Gateway>, request: Request, received: Received) -> Response {
-    let reception = Reception::of(request.headers(), gateway);
+    let reception = Reception::of(&request, gateway);
     let outcome = async {
         let (caller, request) = caller::agent(gateway, request).await?;
         let answer = authorize::answer(gateway, caller, request, received).await?;

@@ -87,6 +87,42 @@ async fn a_message_is_the_same_ask_as_its_json_and_what_is_recorded_is_json() {
     assert_eq!(contract.headers()["content-type"], "application/json");
 }
 
+/// Otherwise what a cache on the way keeps of one format is given to whoever reads the other one.
+#[tokio::test]
+async fn what_is_read_says_that_its_format_is_by_accept_where_it_has_two() {
+    let world = World::start().await;
+    let tenancy = world.tenancy("acme").await;
+    let ask = world
+        .call("POST", "/v1/authorize", &tenancy.token)
+        .json(&reading());
+    let told = ask.send().await.expect(200);
+    let receipt = format!("/v1/receipts/{}", told["decision_id"].as_str().unwrap());
+    let keys = "/.well-known/countersign/keys.json";
+    for (method, path, credential, vary) in [
+        ("GET", keys, "", Some("Accept")),
+        ("GET", "/v1/whoami", &*tenancy.token, Some("Accept")),
+        ("GET", "/v1/whoami", "", Some("Accept")),
+        ("GET", "/v1/no/such/route", "", Some("Accept")),
+        ("GET", &receipt, &tenancy.token, None),
+        ("GET", "/openapi.json", "", None),
+        ("GET", "/healthz", "", None),
+        ("POST", "/v1/authorize", &tenancy.token, None),
+        ("POST", "/v1/authorize", "", None),
+    ] {
+        for accept in ["application/json", MESSAGE] {
+            let call = world.call(method, path, credential).header("accept", accept);
+            let call = if method == "POST" {
+                call.json(&reading())
+            } else {
+                call
+            };
+            let response = call.respond().await;
+            let said = response.headers().get("vary").map(|vary| vary.to_str().unwrap());
+            assert_eq!(said, vary, "{method} {path} {accept}: {}", response.status());
+        }
+    }
+}
+
 #[tokio::test]
 async fn a_message_is_refused_for_what_json_is_refused_for_and_nothing_is_recorded() {
     let world = World::start().await;

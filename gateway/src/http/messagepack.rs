@@ -51,11 +51,16 @@ pub(super) fn asked(headers: &HeaderMap) -> Option<&'static str> {
 
 /// A response for whoever asked for messages by this name: a message in place of JSON, and anything else as it is.
 pub(super) async fn answer(response: Response, name: &'static str) -> Response {
-    if is_json(&response) && response.extensions().get::<Exact>().is_none() {
+    if has_two_forms(&response) {
         encoded(response, name).await
     } else {
         response
     }
+}
+
+/// Whether a response is a message for those who ask for messages, and JSON for everybody else.
+pub(super) fn has_two_forms(response: &Response) -> bool {
+    is_json(response) && response.extensions().get::<Exact>().is_none()
 }
 
 fn is_json(response: &Response) -> bool {

@@ -9,7 +9,7 @@ use super::messagepack;
 use super::refusal::{Code, Refusal};
 use crate::gateway::Gateway;
 use axum::extract::{Request, State};
-use axum::http::{HeaderMap, HeaderName, HeaderValue};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use model::Entropy;
@@ -20,6 +20,8 @@ use std::sync::Arc;
 pub const X_REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// The longest id of a caller's that is taken over.
 const REQUEST_ID_BYTES_MAX: usize = 128;
+/// What says that there is another format at the same address (RFC 9110, section 12.5.5).
+const BY_FORMAT: HeaderValue = HeaderValue::from_static("Accept");
 /// How long an id is that was made here.
 pub const MADE_LEN: usize = 20;
 
@@ -86,14 +88,19 @@ pub struct Reception {
     id: RequestId,
     /// The name of MessagePack by which it is asked for.
     message: Option<&'static str>,
+    /// Whether somebody on the way may keep it and give it to others. Answers to a POST are not kept, so that of an ask
+    /// is not a byte longer.
+    may_be_kept: bool,
 }
 
 impl Reception {
-    /// What is wanted of the response to a request with these headers.
-    pub fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
+    /// What is wanted of the response to a request with this head.
+    pub fn of(request: &Request, gateway: &Gateway) -> Self {
+        let headers = request.headers();
         Self {
             id: RequestId::of(headers, gateway),
             message: messagepack::asked(headers),
+            may_be_kept: matches!(*request.method(), Method::GET | Method::HEAD),
         }
     }
 
@@ -116,7 +123,10 @@ impl Reception {
     }
 
     /// A response in the format that the caller wants.
-    async fn worded(&self, response: Response) -> Response {
+    async fn worded(&self, mut response: Response) -> Response {
+        if self.may_be_kept && messagepack::has_two_forms(&response) {
+            response.headers_mut().append(header::VARY, BY_FORMAT);
+        }
         match self.message {
             Some(name) => messagepack::answer(response, name).await,
             None => response,
@@ -126,7 +136,7 @@ impl Reception {
 
 /// Gives the request its id, and the response too.
 pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, next: Next) -> Response {
-    let reception = Reception::of(request.headers(), &gateway);
+    let reception = Reception::of(&request, &gateway);
     request.extensions_mut().insert(reception.id.clone());
     let mut response = readable(next.run(request).await).await;
     let refusal = response.extensions_mut().remove::<Refusal>();
