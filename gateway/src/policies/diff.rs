@@ -11,8 +11,9 @@ use axum::Extension;
 use axum::extract::State;
 use axum::http::header;
 use policy::PolicySet;
-use policy_diff::{Comparison, Report};
+use policy_diff::{Broken, Comparison, Report};
 use serde::Deserialize;
+use std::error::Error;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -52,15 +53,36 @@ pub async fn compare(
         body_bytes_max: gateway.options.body_bytes_max,
         now: gateway.clock.now(),
     };
-    let report = policy_diff::diff(comparison, turn).await.map_err(|error| {
-        tracing::error!(%error, "policies could not be compared");
-        Refusal::new(Code::Internal, "the policies could not be compared")
-    })?;
+    let report = policy_diff::diff(comparison, turn).await;
+    let report = report.map_err(|error| not_compared(&error))?;
     // It took its time, and whoever asked may not read any more.
     caller.check(&gateway)?;
     Ok(Json(report))
 }
 
+/// The refusal where there is no report. Whoever finds no thread may find one later; all else is a bug.
+fn not_compared(error: &Broken) -> Refusal {
+    tracing::error!(error = error as &dyn Error, "policies could not be compared");
+    match error {
+        Broken::Thread(_) => Refusal::no_thread(),
+        Broken::Panicked => Refusal::new(Code::Internal, "the policies could not be compared"),
+    }
+}
+
 fn busy(detail: &'static str) -> Refusal {
     Refusal::new(Code::DiffRunning, detail).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io;
+
+    #[test]
+    fn whoever_finds_no_thread_to_compare_on_is_told_to_try_again() {
+        let refused = Broken::Thread(io::ErrorKind::WouldBlock.into());
+        for (error, code) in [(refused, Code::Overloaded), (Broken::Panicked, Code::Internal)] {
+            assert_eq!(not_compared(&error).code(), code);
+        }
+    }
 }
