@@ -44,7 +44,7 @@ impl Background {
     /// There can be no more threads.
     pub fn start(store: &dyn Store) -> io::Result<Self> {
         // What blocks is done on a thread that is made here already, not by the one below.
-        let runtime = runtimes::build(Builder::new_current_thread().on_thread_start(step_back))?;
+        let runtime = runtimes::build(Builder::new_current_thread().on_thread_start(step_back), 0)?;
         let handle = runtime.handle().clone();
         let (stop, mut stop_requested) = watch::channel(false);
         std::thread::Builder::new()

@@ -8,11 +8,13 @@ use crate::cosigning::Witness;
 use crate::gateway::DIRECTORY_BYTES_MAX;
 use crate::http::json::TEXT_BYTES_MAX;
 use crate::listeners::{self, Address};
+use anyhow::Context;
 use axum::http::Uri;
 use axum::http::uri::Authority;
 use clap::builder::{BoolishValueParser, RangedU64ValueParser};
 use clap::{Args, Parser, Subcommand, value_parser};
 use ledger::VerifierKey;
+use std::ffi::OsStr;
 use std::fmt;
 use std::net::SocketAddr;
 use std::num::{NonZeroU16, NonZeroU64, NonZeroUsize};
@@ -30,6 +32,8 @@ const PRINTED_ANYWAY: &str = "warn";
 /// What is not printed whatever is named: these lines have all bytes that are sent to witnesses, and a password may be
 /// among those.
 const NEVER_PRINTED: &str = "ureq_proto::util=off";
+/// How many threads tasks run on, in the words of the runtime.
+const WORKERS: &str = "TOKIO_WORKER_THREADS";
 /// Our crates that have log lines.
 const PRINTING: [&str; 3] = ["gateway", "store_sqlite", "store_postgres"];
 
@@ -40,6 +44,24 @@ pub struct CommandLine {
     /// What to do.
     #[command(subcommand)]
     pub command: Command,
+}
+
+/// How many threads tasks run on: as many as there are cores, unless the variable of the runtime says otherwise.
+///
+/// # Errors
+/// It says no number of threads.
+pub fn workers() -> anyhow::Result<usize> {
+    workers_of(std::env::var_os(WORKERS).as_deref())
+}
+
+/// How many, where that is what the variable says.
+fn workers_of(told: Option<&OsStr>) -> anyhow::Result<usize> {
+    let Some(told) = told else {
+        return Ok(std::thread::available_parallelism().map_or(1, NonZeroUsize::get));
+    };
+    let count = told.to_str().and_then(|told| told.parse::<NonZeroU16>().ok());
+    let count = count.with_context(|| format!("`{WORKERS}` has to be a number from 1 to {}", u16::MAX))?;
+    Ok(count.get().into())
 }
 
 /// What the program can do.
@@ -485,6 +507,17 @@ mod tests {
                 let argument = arguments.find(|argument| argument.get_long() == Some(option));
                 assert!(argument.unwrap().is_hide_env_values_set(), "{option}");
             }
+        }
+    }
+
+    #[test]
+    fn there_is_a_worker_for_each_core_unless_the_runtime_is_told_otherwise() {
+        let cores = std::thread::available_parallelism().map_or(1, NonZeroUsize::get);
+        assert_eq!(workers_of(None).unwrap(), cores);
+        assert_eq!(workers_of(Some(OsStr::new("3"))).unwrap(), 3);
+        for wrong in ["", "0", "-1", "many", "65536"] {
+            let told = workers_of(Some(OsStr::new(wrong))).unwrap_err().to_string();
+            assert_eq!(told, "`TOKIO_WORKER_THREADS` has to be a number from 1 to 65535");
         }
     }
 

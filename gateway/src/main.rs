@@ -1,10 +1,11 @@
 //! The program `countersign`: reads the command line and runs the command.
 
+use anyhow::Context;
 use clap::Parser;
 use gateway::causes::with_causes;
 use gateway::cli;
 use gateway::cli::json_lines::WithSources;
-use gateway::config::{BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
+use gateway::config::{self, BudgetsCommand, Command, CommandLine, DemoCommand, Logging, PolicyCommand};
 use gateway::runtimes;
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -41,7 +42,8 @@ fn main() -> ExitCode {
 }
 
 fn block_on(command: impl Future<Output = anyhow::Result<()>>) -> anyhow::Result<()> {
-    let runtime = runtimes::build(&mut Builder::new_multi_thread())?;
+    let runtime = runtimes::build(&mut Builder::new_multi_thread(), config::workers()?);
+    let runtime = runtime.context("the runtime of the program could not be started")?;
     let done = runtime.block_on(async {
         // SIGXFSZ ends a process by default. Tokio's handler stays installed when this is dropped, so the write that is
         // too long fails instead, as on a full disk.

@@ -229,7 +229,7 @@ impl Sequencer {
             commit_micros: Arc::default(),
         };
         let task = Task::new(&handle, parts);
-        let runtime = runtimes::build(&mut Builder::new_current_thread())?;
+        let runtime = runtimes::build(&mut Builder::new_current_thread(), 0)?;
         let (end, ended) = oneshot::channel();
         std::thread::Builder::new()
             .name("sequencer".to_owned())

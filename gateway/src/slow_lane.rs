@@ -30,8 +30,8 @@ impl SlowLane {
     pub fn start() -> io::Result<Self> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         let mut threads = Builder::new_multi_thread();
-        threads.worker_threads(cores.div_ceil(2)).thread_name("slow-lane");
-        let threads = runtimes::build(&mut threads)?;
+        threads.thread_name("slow-lane");
+        let threads = runtimes::build(&mut threads, cores.div_ceil(2))?;
         Ok(Self {
             handle: threads.handle().clone(),
             threads: Some(threads),
