@@ -43,23 +43,22 @@ impl Background {
     /// # Errors
     /// There can be no more threads.
     pub fn start(store: &dyn Store) -> io::Result<Self> {
-        // What blocks is done on a thread that is made here already, not by the one below.
-        let runtime = runtimes::build(Builder::new_current_thread().on_thread_start(step_back), 0)?;
-        let handle = runtime.handle().clone();
+        let thread = std::thread::Builder::new().name("background".to_owned());
+        let mut builder = Builder::new_current_thread();
+        // What blocks is done on a thread of its own, which is made before this one steps back.
+        builder.on_thread_start(step_back);
         let (stop, mut stop_requested) = watch::channel(false);
-        std::thread::Builder::new()
-            .name("background".to_owned())
-            .spawn(move || {
-                step_back();
-                // An error means that nobody can say it any more, which is a reason to end as well.
-                let _ = runtime.block_on(stop_requested.wait_for(|stop| *stop));
-                // What is under way goes where it waits. Only then is it known that the thread has ended.
-                drop(runtime);
-                drop(stop_requested);
-            })?;
+        let runtime = runtimes::start(thread, builder, move |runtime| {
+            step_back();
+            // An error means that nobody can say it any more, which is a reason to end as well.
+            let _ = runtime.block_on(stop_requested.wait_for(|stop| *stop));
+            // What is under way goes where it waits. Only then is it known that the thread has ended.
+            drop(runtime);
+            drop(stop_requested);
+        })?;
         Ok(Self {
             store: store.background(),
-            runtime: handle,
+            runtime,
             stop,
         })
     }

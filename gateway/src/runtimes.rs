@@ -8,7 +8,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 
 /// How long an idle thread stays: longer than any gateway runs.
 const KEPT: Duration = Duration::from_hours(100 * 365 * 24);
@@ -44,6 +44,33 @@ fn build_with(
     let runtime = builder.enable_all().thread_keep_alive(KEPT).build()?;
     drop(runtime.spawn_blocking(|| ()));
     Ok(runtime)
+}
+
+/// Starts this thread, on which tasks run: it has the runtime until `work` is done.
+///
+/// The runtime is made there. Where there can be no such thread, none has to be let go by whoever wanted it: that may
+/// be a task, and no task may wait for the end of a runtime.
+///
+/// # Errors
+/// There cannot be as many more threads, or not the descriptors that it needs.
+pub fn start(
+    thread: thread::Builder,
+    mut builder: Builder,
+    work: impl FnOnce(Runtime) + Send + 'static,
+) -> io::Result<Handle> {
+    let (say, told) = channel();
+    thread.spawn(move || match build(&mut builder, 0) {
+        Ok(runtime) => {
+            // INVARIANT: whoever starts it waits until it is told, here or below.
+            let _ = say.send(Ok(runtime.handle().clone()));
+            work(runtime);
+        }
+        Err(error) => {
+            let _ = say.send(Err(error));
+        }
+    })?;
+    let panicked = "making the runtime of a thread panicked";
+    told.recv().unwrap_or_else(|_| Err(io::Error::other(panicked)))
 }
 
 /// Fails where the system does not give so many threads at the same time: a runtime that is refused one of its first
@@ -102,6 +129,27 @@ mod tests {
         let runtime = build_with(&mut Builder::new_multi_thread(), 3, start).unwrap();
         assert_eq!(tried, 4, "with the one for work that blocks");
         assert_eq!(runtime.metrics().num_workers(), 3);
+    }
+
+    #[test]
+    fn a_thread_that_is_started_has_a_runtime_that_others_may_use() {
+        let (end, ended) = tokio::sync::oneshot::channel::<()>();
+        let work = move |runtime: Runtime| {
+            let _ = runtime.block_on(ended);
+        };
+        let handle = start(thread::Builder::new(), Builder::new_current_thread(), work);
+        let (tell, told) = channel();
+        handle.unwrap().spawn(async move { tell.send(()).unwrap() });
+        told.recv_timeout(Duration::from_mins(1)).unwrap();
+        drop(end);
+    }
+
+    #[tokio::test]
+    async fn a_task_that_is_refused_a_thread_is_told_why() {
+        // No memory has room for it.
+        let too_large = thread::Builder::new().stack_size(1 << 50);
+        let refused = start(too_large, Builder::new_current_thread(), |_| unreachable!());
+        assert!(refused.unwrap_err().raw_os_error().is_some());
     }
 
     #[test]

@@ -229,15 +229,13 @@ impl Sequencer {
             commit_micros: Arc::default(),
         };
         let task = Task::new(&handle, parts);
-        let runtime = runtimes::build(&mut Builder::new_current_thread(), 0)?;
         let (end, ended) = oneshot::channel();
-        std::thread::Builder::new()
-            .name("sequencer".to_owned())
-            .spawn(move || {
-                runtime.block_on(task.run(waiting));
-                // Nobody waits for the end any more: that is their right.
-                let _ = end.send(());
-            })?;
+        let thread = std::thread::Builder::new().name("sequencer".to_owned());
+        runtimes::start(thread, Builder::new_current_thread(), move |runtime| {
+            runtime.block_on(task.run(waiting));
+            // Nobody waits for the end any more: that is their right.
+            let _ = end.send(());
+        })?;
         Ok((handle, ended))
     }
 
