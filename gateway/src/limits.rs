@@ -183,7 +183,7 @@ fn whole(number: f64) -> u64 {
 pub struct Remaining {
     /// Whole tokens in it.
     pub tokens: u64,
-    /// Whole seconds until it is full.
+    /// Whole seconds until it is full; a day where it never will be.
     pub full_in_seconds: u64,
 }
 
@@ -464,7 +464,7 @@ fn limited(lacking: &Lacking) -> Refusal {
     };
     let advice = match wait {
         Some(seconds) => format!("ask again in {seconds} s"),
-        None => "it does not refill: have it changed".to_owned(),
+        None => "it does not refill: have its `refill_per_second` raised".to_owned(),
     };
     let limit = RateLimit {
         name: owner.as_str(),

@@ -114,15 +114,25 @@ fn a_bucket_admits_its_capacity_and_then_what_comes_back() {
 
 #[test]
 fn a_bucket_that_never_refills_admits_its_capacity_once() {
-    let alone = Alone::with(3, 0.0);
+    let mut alone = Alone::with(3, 0.0);
     assert_eq!(alone.drain(0), 3);
-    let refused = alone.ask(86_400_000).unwrap_err().render("r");
+    let refused = alone.ask(86_400_000).unwrap_err();
+    assert_eq!(
+        refused.detail(),
+        "the agent's bucket of 3 asks is empty; it does not refill: have its `refill_per_second` raised"
+    );
+    let refused = refused.render("r");
     let header = |name: &str| refused.headers().get(name).map(|value| value.to_str().unwrap());
     assert_eq!(
         ["retry-after", "ratelimit-policy", "ratelimit"].map(header),
         [Some("86400"), Some("\"agent\";q=3"), Some("\"agent\";r=0")],
         "waiting does not help"
     );
+    alone.resize(1_000, 0.0);
+    assert_eq!(alone.drain(86_400_000), 0, "nor does more room");
+    alone.resize(1_000, 1.0);
+    assert_eq!(alone.drain(86_400_000), 0);
+    assert_eq!(alone.drain(86_401_000), 1);
 }
 
 #[test]

@@ -111,6 +111,9 @@ async fn the_limit_of_a_tenant_is_the_operators_to_set_and_the_tenants_to_see() 
         .problem(429, "rate_limited");
     let empty = view(&bucket(), &json!({"tokens": 0, "full_in_seconds": 6}));
     assert_eq!(acme.get(&path, &acme.operator).await.expect(200), empty);
+    let shown = put(json!({"bucket": {"capacity": 3, "refill_per_second": 0}})).await;
+    let never = json!({"tokens": 0, "full_in_seconds": 86_400});
+    assert_eq!(shown.expect(200)["remaining"], never);
 }
 
 #[tokio::test]
