@@ -8,35 +8,40 @@ use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::snapshot::AsOf;
 use model::TenantId;
+use std::time::Duration;
 
 impl Gateway {
     /// Refuses where it may be out of date who may do what, or where this gateway cannot vouch for what it answers:
     /// what everybody depends on was not compared with the store lately, a witness has seen another ledger, or the
     /// store is gone.
     pub fn check_current(&self) -> Result<(), Refusal> {
-        if self.snapshot.age() > self.options.snapshot_age_max {
-            return Err(Refusal::snapshot_stale());
-        }
+        self.check_age(self.snapshot.age())?;
         self.check_ledger()
     }
 
-    /// Refuses where what is known of this tenant, which another gateway may have changed, may be out of date.
+    /// Refuses where what is known of this tenant, which another gateway may have changed, may be out of date, and
+    /// where the database is known to have lost some of it, however lately that was compared.
     pub fn check_current_for(&self, tenant: TenantId) -> Result<(), Refusal> {
-        if self.snapshot.age_of(tenant) > self.options.snapshot_age_max {
-            self.check_has_all(tenant)?;
+        self.check_has_all(tenant)?;
+        self.check_age(self.snapshot.age_of(tenant))
+    }
+
+    /// Refuses an answer that is not recorded where what it was made from may be out of date by now or is lost, or
+    /// where this gateway may not answer at all any more. `as_of` is from before anything was looked at.
+    pub fn check_answer_is_current(&self, as_of: AsOf) -> Result<(), Refusal> {
+        self.check_has_all(as_of.tenant())?;
+        self.check_age(as_of.age())?;
+        self.check_ledger()
+    }
+
+    /// Refuses by what was the state of the store so long ago, where that may be out of date by now. Where changes of
+    /// the system tenant are lost it only grows older until a restart, so nobody is told to try again.
+    pub fn check_age(&self, age: Duration) -> Result<(), Refusal> {
+        if age > self.options.snapshot_age_max {
+            self.check_has_all(TenantId::SYSTEM)?;
             return Err(Refusal::snapshot_stale());
         }
         Ok(())
-    }
-
-    /// Refuses an answer that is not recorded where what it was made from may be out of date by now, or where this
-    /// gateway may not answer at all any more. `as_of` is from before anything was looked at.
-    pub fn check_answer_is_current(&self, as_of: AsOf) -> Result<(), Refusal> {
-        if as_of.age() > self.options.snapshot_age_max {
-            self.check_has_all(as_of.tenant())?;
-            return Err(Refusal::snapshot_stale());
-        }
-        self.check_ledger()
     }
 
     /// Refuses where the database has lost a change of a tenant that is in force here.

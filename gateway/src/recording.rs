@@ -43,8 +43,8 @@ impl Gateway {
         let as_of = self.snapshot.as_of(TenantId::SYSTEM);
         let snapshot = self.snapshot.load_full();
         by.check(&snapshot, self.clock.now())?;
-        if matches!(by, By::Key(_) | By::Person(_)) && as_of.age() > self.options.snapshot_age_max {
-            return Err(Refusal::snapshot_stale());
+        if matches!(by, By::Key(_) | By::Person(_)) {
+            self.check_age(as_of.age())?;
         }
         Ok(snapshot)
     }

@@ -1163,6 +1163,52 @@ async fn a_tenant_whose_changes_the_database_has_lost_is_refused() {
     }
 }
 
+/// However lately the gateway has compared what it knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_asks_where_changes_are_lost_is_told_so_as_soon_as_that_is_known() {
+    let cluster = Cluster::new().await;
+    let (world, _) = cluster.join(patient(Options::default())).await;
+    let id = cluster.tenancy.id;
+    let Home::Database(database) = &*world.home else {
+        panic!("they share a database");
+    };
+    move_revision(&mut database.stranger().await, id, -1).await;
+    eventually(|| async { world.gateway.snapshot.continuity.has_lost(id) }).await;
+    let token = &cluster.tenancy.token;
+    let told = [
+        world.post("/v1/authorize", token, &reading()).await,
+        world.get("/v1/whoami", token).await,
+    ];
+    for told in told {
+        let detail = told.problem(503, "ledger_unavailable");
+        assert!(detail.contains("has lost changes of this tenant"), "{detail}");
+    }
+}
+
+/// What is known of that tenant is not compared any more, so it only grows older.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn nobody_is_told_to_try_again_where_changes_of_the_system_tenant_are_lost() {
+    let cluster = Cluster::new().await;
+    let world = &cluster.worlds[1];
+    let Home::Database(database) = &*world.home else {
+        panic!("they share a database");
+    };
+    move_revision(&mut database.stranger().await, TenantId::SYSTEM, -1).await;
+    eventually(|| async { world.gateway.snapshot.continuity.has_lost(TenantId::SYSTEM) }).await;
+    let token = &cluster.tenancy.token;
+    eventually(|| async { world.get("/v1/whoami", token).await.status == 503 }).await;
+    let told = [
+        world.get("/v1/whoami", token).await,
+        world.post("/v1/authorize", token, &reading()).await,
+        world.get("/readyz", "").await,
+    ];
+    for told in told {
+        let detail = told.problem(503, "ledger_unavailable");
+        assert!(detail.contains("of the system tenant"), "{detail}");
+        assert_eq!(told.headers.get("retry-after"), None);
+    }
+}
+
 /// That a gateway has a tenant in force as it is in the store.
 async fn assert_is_as_stored(world: &World, tenant: TenantId) {
     let stored = world.store.load(Some(&[tenant])).await.unwrap().remove(0);

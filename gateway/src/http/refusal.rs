@@ -245,12 +245,12 @@ impl Refusal {
         .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 
-    /// Changes of the tenant that are in force here are not in the database any more. Nothing but a restart helps, so
-    /// nobody is told to try again.
+    /// Changes of the tenant that are in force here, or of the system tenant, are not in the database any more. Nothing
+    /// but a restart helps, so nobody is told to try again.
     pub fn changes_lost() -> Self {
         Self::new(
             Code::LedgerUnavailable,
-            "the database has lost changes of this tenant that are in force on this gateway, so nothing is done by them; restart it, and make them again",
+            "the database has lost changes of this tenant, or of the system tenant, that are in force on this gateway, so nothing is done by them; restart it, and make them again",
         )
     }
 

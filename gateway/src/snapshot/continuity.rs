@@ -19,6 +19,8 @@ pub struct Continuity {
     /// The tenants of which the store has lost changes that are in force here, until a restart: the next change there
     /// may have the number of one that was lost, so numbers that match again say nothing.
     lost: Mutex<BTreeSet<TenantId>>,
+    /// Whether there are any.
+    are_lost: AtomicBool,
     /// Where the chain of each tenant ended at some time when it had all changes that are in force here.
     ends: Mutex<ChainEnds>,
     /// Whether the store may have lost something.
@@ -51,6 +53,7 @@ impl Continuity {
         Self {
             is_shared,
             lost: Mutex::default(),
+            are_lost: AtomicBool::new(false),
             ends: Mutex::default(),
             is_doubted: AtomicBool::new(false),
             replaced: watch::Sender::new(()),
@@ -61,12 +64,14 @@ impl Continuity {
     pub fn lose(&self, tenants: &[TenantId]) -> Vec<TenantId> {
         let mut lost = lock(&self.lost);
         lost.extend(tenants);
+        self.are_lost.store(!lost.is_empty(), Ordering::Release);
         lost.iter().copied().collect()
     }
 
     /// Whether the store has lost changes of a tenant that are in force here: nothing is changed from what is not there.
     pub fn has_lost(&self, tenant: TenantId) -> bool {
-        lock(&self.lost).contains(&tenant)
+        // Asked for every request, and hardly ever there are any.
+        self.are_lost.load(Ordering::Acquire) && lock(&self.lost).contains(&tenant)
     }
 
     /// Notes that a tenant's chain, which has all changes that are in force here, ends there.
@@ -153,6 +158,19 @@ mod tests {
 
     const TENANT: TenantId = TenantId::from_bytes([1; 16]);
     const OTHER: TenantId = TenantId::from_bytes([2; 16]);
+
+    #[test]
+    fn a_tenant_that_has_lost_something_has_lost_it_for_good() {
+        let continuity = Continuity::new(true);
+        assert!(continuity.lose(&[]).is_empty());
+        assert!(!continuity.has_lost(TENANT));
+        // And what a later look finds.
+        for found in [&[TENANT][..], &[]] {
+            assert_eq!(continuity.lose(found), [TENANT]);
+            assert!(continuity.has_lost(TENANT));
+            assert!(!continuity.has_lost(OTHER));
+        }
+    }
 
     #[test]
     fn the_last_noted_end_of_a_chain_is_compared_with_the_store() {
