@@ -1,12 +1,12 @@
-//! Reading a shape from JSON text, strictly: a struct is an object, and an error says where and what in plain words.
+//! Reading a shape from JSON text, strictly: a struct is an object, an enum is a word, and an error says where and what
+//! in plain words.
 //!
 //! The text is not canonicalized here, and what the shape means is the caller's business.
 
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 
 use crate::error::Clipped;
-use crate::strict::{ONE_OF, Strict};
+use crate::strict::Strict;
 
 /// Longest part of a detail. One is what was found, which may be a text of the caller's, and one what was expected.
 const PART_CHARS_MAX: usize = 1_000;
@@ -91,36 +91,9 @@ fn locate<'text, T: Deserialize<'text>>(text: &'text str) -> ReadError {
                 let token = index.unwrap_or(&segment).replace('~', "~0").replace('/', "~1");
                 pointer + "/" + &token
             });
-            with_found(describe(pointer, error.inner()), text)
+            describe(pointer, error.inner())
         }
     }
-}
-
-/// The same error, which names what stands there also where only what should is known.
-fn with_found(error: ReadError, text: &str) -> ReadError {
-    if !error.detail.starts_with(ONE_OF) {
-        return error;
-    }
-    let Some(found) = kind_at(text, &error.pointer) else {
-        return error;
-    };
-    ReadError {
-        detail: format!("invalid type: {found}, {}", error.detail),
-        ..error
-    }
-}
-
-/// What kind of value stands at this place of a text.
-fn kind_at(text: &str, pointer: &str) -> Option<String> {
-    let value = crate::value(text).ok()?;
-    Some(match value.pointer(pointer)? {
-        Value::Null => "null".to_owned(),
-        Value::Bool(boolean) => format!("boolean `{boolean}`"),
-        Value::Number(number) => format!("number `{number}`"),
-        Value::String(_) => "string".to_owned(),
-        Value::Array(_) => "array".to_owned(),
-        Value::Object(_) => "object".to_owned(),
-    })
 }
 
 fn describe(pointer: String, error: &serde_json::Error) -> ReadError {
@@ -252,7 +225,7 @@ mod tests {
         );
     }
 
-    #[derive(Deserialize, Debug)]
+    #[derive(Deserialize, Debug, PartialEq, Eq, PartialOrd, Ord)]
     #[serde(rename_all = "snake_case")]
     enum Word {
         First,
@@ -265,8 +238,11 @@ mod tests {
         for (value, found) in [
             ("null", "invalid type: null"),
             ("true", "invalid type: boolean `true`"),
-            ("1.5", "invalid type: number `1.5`"),
+            ("1.5", "invalid type: floating point `1.5`"),
             ("[]", "invalid type: array"),
+            ("{}", "invalid type: object"),
+            (r#"{"first":null}"#, "invalid type: object"),
+            (r#"{"fourth":1}"#, "invalid type: object"),
             ("\"fourth\"", "unknown variant `fourth`"),
         ] {
             let text = format!("{{\"a/b\":[\"first\",{value}]}}");
@@ -278,8 +254,21 @@ mod tests {
         }
         assert_eq!(
             read::<Word>("0").unwrap_err().to_string(),
-            "the body: invalid type: number `0`, expected one of `first`, `second`, `third`"
+            "the body: invalid type: integer `0`, expected one of `first`, `second`, `third`"
         );
+    }
+
+    #[test]
+    fn a_word_is_read_as_a_value_as_a_key_and_however_it_is_escaped() {
+        assert_eq!(
+            read::<Vec<Option<Word>>>(r#"["first",null,"s\u0065cond"]"#),
+            Ok(vec![Some(Word::First), None, Some(Word::Second)])
+        );
+        assert_eq!(
+            read::<BTreeMap<Word, u32>>(r#"{"third":3,"\u0066irst":1}"#),
+            Ok(BTreeMap::from([(Word::First, 1), (Word::Third, 3)]))
+        );
+        assert!(read::<BTreeMap<Word, u32>>(r#"{"fourth":4}"#).is_err());
     }
 
     #[test]

@@ -1,14 +1,14 @@
-//! A deserializer that reads structs from objects only.
+//! A deserializer that reads structs from objects and enums from words only.
 //!
-//! `serde` also takes an array for a struct, its members in order: a second spelling of every request, in which nothing is
-//! named and so nothing can be misspelt. Everything but structs goes through as it is. Payloads of enums are not
-//! looked into.
+//! `serde` also takes an array for a struct, its members in order: a second spelling of every request, in which nothing
+//! is named and so nothing can be misspelt. And for the word of an enum it takes an object with that word for its
+//! member, `{"first":null}`: the same request, with another digest. Everything else goes through as it is. An enum with
+//! a payload cannot be read here, unless it is tagged or untagged. What stands inside of one of those, or is flattened,
+//! is not read strictly: no request has any.
 
-use serde::de::{DeserializeSeed, Deserializer, EnumAccess, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::value::StrDeserializer;
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use std::fmt;
-
-/// How an error begins that says which words there are, and not what stands there in place of one.
-pub(crate) const ONE_OF: &str = "expected one of ";
 
 /// A deserializer, a visitor, a seed or an access, made strict.
 pub(crate) struct Strict<T>(pub(crate) T);
@@ -36,12 +36,11 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
 
     fn deserialize_enum<V: Visitor<'de>>(
         self,
-        name: &'static str,
-        variants: &'static [&'static str],
+        _: &'static str,
+        words: &'static [&'static str],
         visitor: V,
     ) -> Result<V::Value, D::Error> {
-        let read = self.0.deserialize_enum(name, variants, Strict(visitor));
-        read.map_err(|error| with_variants(error, variants))
+        self.0.deserialize_str(Word { words, visitor })
     }
 
     forward! {
@@ -81,14 +80,27 @@ impl<'de, D: Deserializer<'de>> Deserializer<'de> for Strict<D> {
     }
 }
 
-/// The error of an enum. Of a value that is neither a word nor an object `serde_json` says only that it expected another one.
-#[cold]
-fn with_variants<E: Error>(error: E, variants: &[&str]) -> E {
-    if !error.to_string().starts_with("expected value") {
-        return error;
+/// Visits what is one of some words, and hands it to the visitor of the enum.
+struct Word<V> {
+    words: &'static [&'static str],
+    visitor: V,
+}
+
+impl<'de, V: Visitor<'de>> Visitor<'de> for Word<V> {
+    type Value = V::Value;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("one of ")?;
+        for (place, word) in self.words.iter().enumerate() {
+            let separator = if place == 0 { "" } else { ", " };
+            write!(formatter, "{separator}`{word}`")?;
+        }
+        Ok(())
     }
-    let variants: Vec<_> = variants.iter().map(|variant| format!("`{variant}`")).collect();
-    E::custom(format_args!("{ONE_OF}{}", variants.join(", ")))
+
+    fn visit_str<E: Error>(self, word: &str) -> Result<V::Value, E> {
+        self.visitor.visit_enum(StrDeserializer::<E>::new(word))
+    }
 }
 
 macro_rules! visit {
@@ -144,10 +156,6 @@ impl<'de, V: Visitor<'de>> Visitor<'de> for Strict<V> {
 
     fn visit_map<A: MapAccess<'de>>(self, members: A) -> Result<V::Value, A::Error> {
         self.0.visit_map(Strict(members))
-    }
-
-    fn visit_enum<A: EnumAccess<'de>>(self, variant: A) -> Result<V::Value, A::Error> {
-        self.0.visit_enum(variant)
     }
 }
 

@@ -176,8 +176,14 @@ async fn what_is_no_word_of_the_contract_is_told_which_there_are() {
     let levels = levels.join(", ");
     for (member, place, value, found) in [
         ("source_trust", "source_trust", json!(null), "null"),
-        ("source_trust", "source_trust", json!(1), "number `1`"),
+        ("source_trust", "source_trust", json!(1), "integer `1`"),
         ("source_trust", "source_trust", json!([]), "array"),
+        (
+            "source_trust",
+            "source_trust",
+            json!({"trusted_internal_unsigned": null}),
+            "object",
+        ),
         ("sources", "sources/~1x", json!({"/x": null}), "null"),
     ] {
         let mut ask = reading();
@@ -186,13 +192,24 @@ async fn what_is_no_word_of_the_contract_is_told_which_there_are() {
         let expected = format!("`/context/{place}`: invalid type: {found}, expected one of {levels}");
         assert_eq!(detail, expected);
     }
-    let mut ask = reading();
-    ask["mode"] = json!(1);
-    assert_eq!(
-        stage.ask(&ask).await.problem(400, "invalid_field"),
-        "`/mode`: invalid type: number `1`, expected one of `enforce`, `observe`, `dry_run`"
-    );
+    for (value, found) in [
+        (json!(1), "integer `1`"),
+        (json!({"dry_run": null}), "object"),
+        (json!({"enforce": {}}), "object"),
+    ] {
+        let mut ask = reading();
+        ask["mode"] = value;
+        assert_eq!(
+            stage.ask(&ask).await.problem(400, "invalid_field"),
+            format!("`/mode`: invalid type: {found}, expected one of `enforce`, `observe`, `dry_run`")
+        );
+    }
     assert_eq!(stage.head().await, head);
+    let key = json!({"name": "second", "role": {"admin": null}});
+    let refused = stage.admin("POST", "/v1/keys", &key).await;
+    let detail = refused.problem(400, "invalid_field");
+    let expected = "`/role`: invalid type: object, expected one of ";
+    assert!(detail.starts_with(expected), "{detail}");
 }
 
 #[tokio::test]
