@@ -71,6 +71,7 @@ pub struct FaultyStore<S: ?Sized> {
     give_backs: Arc<AtomicUsize>,
     directories_read: Arc<AtomicUsize>,
     reservation_reads: Arc<AtomicUsize>,
+    approval_reads: Arc<AtomicUsize>,
     most_contents: Arc<AtomicUsize>,
     lists: Arc<Gate>,
     entries: Arc<Gate>,
@@ -99,6 +100,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             give_backs: Arc::default(),
             directories_read: Arc::default(),
             reservation_reads: Arc::default(),
+            approval_reads: Arc::default(),
             most_contents: Arc::default(),
             lists: Arc::default(),
             entries: Arc::default(),
@@ -264,6 +266,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How often turns were asked for reservations so far.
     pub fn reservation_reads(&self) -> usize {
         self.reservation_reads.load(Ordering::SeqCst)
+    }
+
+    /// How often one approval was asked for so far, outside of turns.
+    pub fn approval_reads(&self) -> usize {
+        self.approval_reads.load(Ordering::SeqCst)
     }
 
     /// How many contents one call has asked for so far, at most.
@@ -765,6 +772,7 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
+        self.approval_reads.fetch_add(1, Ordering::SeqCst);
         self.approvals.pass().await;
         self.read()?.approval(tenant, id).await
     }
@@ -943,6 +951,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             give_backs: Arc::clone(&self.give_backs),
             directories_read: Arc::clone(&self.directories_read),
             reservation_reads: Arc::clone(&self.reservation_reads),
+            approval_reads: Arc::clone(&self.approval_reads),
             most_contents: Arc::clone(&self.most_contents),
             lists: Arc::clone(&self.lists),
             entries: Arc::clone(&self.entries),

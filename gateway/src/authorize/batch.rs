@@ -1,8 +1,9 @@
 //! `POST /v1/authorize/batch`: several asks, one commit where nothing has to be judged again. Each has its own answer
-//! or its own problem, and all are of the trace that the request names, unless they name another.
+//! or its own problem, and all are of the trace that the request names, unless they name another. What a dry run says
+//! holds behind the others: beside what they were answered, anything else would contradict them.
 
 use super::yielding::Yielder;
-use super::{Accepted, Answer, Ready, Step};
+use super::{Accepted, Answer, LookedUp, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal, query};
@@ -13,10 +14,11 @@ use axum::Extension;
 use axum::extract::{Request, State};
 use bytes::Bytes;
 use canon::Canonical;
-use engine::Ask;
+use engine::{Ask, Mode};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// The most asks in a batch.
 pub(crate) const ASKS_MAX: usize = 100;
@@ -51,38 +53,43 @@ pub async fn authorize_batch(
 
 impl Accepted {
     /// The answer to each of several asks. They are recorded in one commit, but for those that have to be judged again
-    /// because of what another of them has changed.
+    /// because of what another of them has changed. Dry runs are judged behind that, whatever became of it.
     pub(crate) async fn answer_all(
         &mut self,
         asks: Vec<Result<Ask, Refusal>>,
     ) -> Result<Vec<Result<Bytes, Refusal>>, Refusal> {
         let asks = asks.into_iter().map(|ask| ask.and_then(|ask| self.own(ask)));
         let mut items: Vec<Item> = asks.map(Item::new).collect();
-        let mut fault = Refusal::contended();
-        for _ in 0..ATTEMPTS_MAX {
-            let waiting = self.prepare_each(&mut items).await;
-            if let Some(permit) = &mut self.permit {
-                // Those that were refused at once say nothing about how long asks take; those that were waited for do.
-                let is_held_long = permit.is_held_long();
-                let counts = |item: &&Item| is_held_long || !item.is_refused_at_once();
-                let asks = items.iter().filter(counts).count();
-                permit.share(u32::try_from(asks).unwrap_or(u32::MAX));
-            }
-            if !waiting.is_empty()
-                && let Err(refusal) = self.record_each(&mut items, waiting).await
-            {
-                fault = refusal;
-                break;
-            }
-            if items.iter().all(|item| item.answer.is_some()) {
-                break;
-            }
-        }
+        let recorded = self.answer_each(&mut items, Kind::Recorded).await;
+        let tried = self.answer_each(&mut items, Kind::DryRun).await;
         // They may have waited long for those that are recorded.
         for item in &mut items {
             item.check_unrecorded(&self.gateway);
         }
+        let fault = recorded.and(tried).err().unwrap_or_else(Refusal::contended);
         answered_so_far(items, &fault)
+    }
+
+    /// Answers each of these asks that is of this kind, behind those of the kinds before it.
+    async fn answer_each(&mut self, items: &mut [Item], kind: Kind) -> Result<(), Refusal> {
+        for _ in 0..ATTEMPTS_MAX {
+            let waiting = self.prepare_each(items, kind).await;
+            if let Some(permit) = &mut self.permit {
+                // Those that were refused at once say nothing about how long asks take; those that were waited for do.
+                let is_held_long = permit.is_held_long();
+                let counts =
+                    |item: &&Item| item.kind() <= kind && (is_held_long || !item.is_refused_at_once());
+                let asks = items.iter().filter(counts).count();
+                permit.share(u32::try_from(asks).unwrap_or(u32::MAX));
+            }
+            if !waiting.is_empty() {
+                self.record_each(items, waiting).await?;
+            }
+            if !items.iter().any(|item| item.waits_as(kind)) {
+                return Ok(());
+            }
+        }
+        Err(Refusal::contended())
     }
 
     /// Counts those of several asks that were refused or failed, each like an ask that comes alone. Where the request
@@ -92,6 +99,15 @@ impl Accepted {
             request_id.note(&self.gateway, refusal);
         }
     }
+}
+
+/// What becomes of an ask, in the order in which asks are answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    /// It is recorded, unless it is refused.
+    Recorded,
+    /// Nothing of it is recorded.
+    DryRun,
 }
 
 /// One ask on its way to an answer.
@@ -115,6 +131,19 @@ impl Item {
             as_of: None,
             answer: None,
         }
+    }
+
+    /// What becomes of it.
+    fn kind(&self) -> Kind {
+        match &self.ask {
+            Ok(ask) if ask.mode == Mode::DryRun => Kind::DryRun,
+            _ => Kind::Recorded,
+        }
+    }
+
+    /// Whether it is of this kind and has no answer yet.
+    fn waits_as(&self, kind: Kind) -> bool {
+        self.answer.is_none() && self.kind() == kind
     }
 
     /// Whether it was refused before anything was to be recorded.
@@ -146,6 +175,11 @@ fn answered_so_far(items: Vec<Item>, fault: &Refusal) -> Result<Vec<Result<Bytes
         .collect())
 }
 
+/// Whether it is the gateway that failed, and not the ask.
+fn is_fault(refusal: &Refusal) -> bool {
+    refusal.code().status().is_server_error()
+}
+
 fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
     let body: Body<'_> = canon::read(text.as_str())?;
     if body.asks.is_empty() || body.asks.len() > ASKS_MAX {
@@ -164,17 +198,17 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 }
 
 impl Accepted {
-    /// Prepares every ask that has no answer yet. Returns those that must be recorded, with their places.
-    async fn prepare_each(&self, items: &mut [Item]) -> Vec<(usize, Ready)> {
+    /// Prepares every ask of this kind that has no answer yet. Returns those that must be recorded, with their places.
+    async fn prepare_each(&self, items: &mut [Item], kind: Kind) -> Vec<(usize, Ready)> {
         let Self { gateway, caller, .. } = self;
-        let (mut waiting, mut yielder) = (Vec::new(), Yielder::new());
+        let (mut waiting, mut yielder, mut fault) = (Vec::new(), Yielder::new(), None);
         for (place, item) in items
             .iter_mut()
             .enumerate()
-            .filter(|(_, item)| item.answer.is_none())
+            .filter(|(_, item)| item.waits_as(kind))
         {
             let step = match &item.ask {
-                Ok(ask) => match gateway.look_up(caller, ask, item.tokens_taken).await {
+                Ok(ask) => match self.look_up_once(ask, item.tokens_taken, &mut fault).await {
                     Ok(looked_up) => {
                         item.as_of = Some(looked_up.as_of);
                         let taken = &mut item.tokens_taken;
@@ -202,6 +236,34 @@ impl Accepted {
             yielder.yield_if_due().await;
         }
         waiting
+    }
+
+    /// Looks up what has to be known of an ask. Dry runs read one after the other, and answers that are recorded
+    /// already wait for them. So nothing is read for a dry run when its caller does not wait any more, nor after a
+    /// `fault` of the reads for another one: each of the others might wait as long for the same.
+    async fn look_up_once(
+        &self,
+        ask: &Ask,
+        tokens_taken: bool,
+        fault: &mut Option<Refusal>,
+    ) -> Result<LookedUp, Refusal> {
+        let Self { gateway, caller, .. } = self;
+        if ask.mode != Mode::DryRun {
+            return gateway.look_up(caller, ask, tokens_taken).await;
+        }
+        if let Some(fault) = fault.as_ref() {
+            return Err(fault.clone());
+        }
+        if self.deadline.is_some_and(|deadline| deadline < Instant::now()) {
+            return Err(Refusal::deadline_exceeded());
+        }
+        let looked_up = gateway.look_up(caller, ask, tokens_taken).await;
+        *fault = looked_up
+            .as_ref()
+            .err()
+            .filter(|refusal| is_fault(refusal))
+            .cloned();
+        looked_up
     }
 
     /// Records what was judged in one commit. What must be judged again has no answer afterwards.

@@ -1,7 +1,9 @@
 //! Several asks in one call: one commit, and an answer or a problem for each.
 
 use crate::stage::{Stage, asking, changing, injected, named, reading, trapped};
-use serde_json::json;
+use crate::support::until;
+use serde_json::{Value, json};
+use std::time::Duration;
 use store::faults::Fault;
 
 #[tokio::test]
@@ -142,6 +144,7 @@ async fn what_is_refused_in_a_batch_is_counted_like_a_single_ask() {
     stage.faults.plan([Fault::Lose]);
     let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
     let answers = batch.await.expect(200)["answers"].clone();
+    assert_eq!(answers[0]["decision"], "allow");
     assert_eq!(answers[2]["code"], "ledger_unavailable");
     assert_eq!(refusals(&stage, "ledger_unavailable").await, 2);
 
@@ -202,6 +205,89 @@ async fn whoever_steps_on_a_canary_in_a_batch_gets_nothing_after_it() {
         reasons,
         ["policy_permits", "policy_forbids", "agent_frozen", "agent_frozen"]
     );
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn a_dry_run_in_a_batch_says_what_is_answered_behind_the_others() {
+    let stage = Stage::set().await;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let asks = json!({"asks": [dry, trapped(), reading(), dry]});
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    let answers = batch.await.expect(200)["answers"].clone();
+    let items = answers.as_array().unwrap();
+    let told: Vec<_> = items
+        .iter()
+        .map(|item| {
+            let is_recorded = item.get("receipt").is_some();
+            (item["reason_code"].as_str().unwrap(), is_recorded)
+        })
+        .collect();
+    assert_eq!(
+        told,
+        [
+            ("agent_frozen", false),
+            ("policy_forbids", true),
+            ("agent_frozen", true),
+            ("agent_frozen", false)
+        ]
+    );
+    assert_eq!(stage.ask(&dry).await.expect(200), answers[3]);
+    stage.assert_sound().await;
+}
+
+/// Of each answer of a batch what was decided, or the code of its problem.
+fn words(batch: &Value) -> Vec<&str> {
+    let answers = batch["answers"].as_array().unwrap().iter();
+    let words = answers.map(|answer| answer["code"].as_str().or_else(|| answer["decision"].as_str()));
+    words.map(Option::unwrap).collect()
+}
+
+#[tokio::test]
+async fn no_dry_run_of_a_batch_is_judged_when_its_caller_does_not_wait_any_more() {
+    let stage = Stage::set().await;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let asks = json!({"asks": [dry, reading(), dry]});
+    stage.faults.plan([Fault::Hold]);
+    let batch = stage
+        .call("POST", "/v1/authorize/batch", &stage.agent.token)
+        .header("x-request-timeout-ms", "1000")
+        .json(&asks)
+        .send();
+    let letting_go = async {
+        until(|| stage.faults.held() == 1).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stage.faults.let_go();
+    };
+    let (batch, ()) = tokio::join!(batch, letting_go);
+    let told = ["deadline_exceeded", "allow", "deadline_exceeded"];
+    assert_eq!(words(&batch.expect(200)), told);
+    stage.assert_sound().await;
+}
+
+#[tokio::test]
+async fn nothing_is_read_for_the_dry_runs_of_a_batch_once_that_has_failed_for_one() {
+    let stage = Stage::set().await;
+    let mut dry = reading();
+    dry["mode"] = json!("dry_run");
+    let mut approved = dry.clone();
+    approved["approval_id"] = json!("apr_00000000000000000000000001");
+    let asks = json!({"asks": [approved, reading(), approved, dry]});
+    let reads = stage.faults.approval_reads();
+    stage.faults.hold_approvals(true);
+    let failing = async {
+        until(|| stage.faults.approvals_held() == 1).await;
+        stage.faults.fail_reads(true);
+        stage.faults.hold_approvals(false);
+    };
+    let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
+    let (batch, ()) = tokio::join!(batch, failing);
+    stage.faults.fail_reads(false);
+    let fault = "ledger_unavailable";
+    assert_eq!(words(&batch.expect(200)), [fault, "allow", fault, fault]);
+    assert_eq!(stage.faults.approval_reads() - reads, 1);
     stage.assert_sound().await;
 }
 

@@ -297,6 +297,27 @@ async fn asks_of_one_batch_see_what_those_before_them_hold() {
 }
 
 #[tokio::test]
+async fn a_dry_run_in_a_batch_finds_what_the_others_have_left() {
+    let scene = Scene::set().await;
+    scene.budgets(&[(json!({}), 100)]).await;
+    let dry = |amount| {
+        let mut dry = costing(amount);
+        dry["mode"] = json!("dry_run");
+        dry
+    };
+    let asks = json!({"asks": [dry(41), costing(60), dry(60), dry(40)]});
+    let answers = scene.post("/v1/authorize/batch", &asks).await.expect(200);
+    let decisions: Vec<_> = answers["answers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|answer| answer["decision"].clone())
+        .collect();
+    assert_eq!(decisions, ["deny", "allow", "deny", "allow"]);
+    assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
+}
+
+#[tokio::test]
 async fn a_frozen_budget_denies_and_keeps_the_approval_for_later() {
     let scene = Scene::set().await;
     let id = scene
