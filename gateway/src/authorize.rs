@@ -11,7 +11,6 @@ mod costs;
 mod looked_up;
 mod unjudged;
 pub(crate) mod usage;
-pub(crate) mod yielding;
 
 pub(crate) use accepted::Accepted;
 use admitted::Admitted;

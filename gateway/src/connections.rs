@@ -38,6 +38,7 @@ use crate::authorize::Received;
 use crate::http::Code;
 use crate::http::caller;
 use crate::http::json::HeadAt;
+use crate::yielding::Yielder;
 use axum::extract::Request;
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -48,6 +49,7 @@ use plain::{Headers, Plain, Seen};
 use read_turns::ReadTurns;
 pub use routed::serve_router;
 use std::cell::RefCell;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -187,14 +189,19 @@ where
             // An error means that nobody can say it any more, which is a reason to stop as well.
             let _ = stop.wait_for(|stop| *stop).await;
         });
+        let mut yielder = Yielder::new();
         loop {
-            let next = std::future::poll_fn(|context| self.poll_next(context, stopped.as_mut())).await;
+            yielder.yield_if_due().await;
+            let next = {
+                let next = poll_fn(|context| self.poll_next(context, stopped.as_mut()));
+                yielder.watch(pin!(next)).await
+            };
             let goes_on = match next {
                 Next::Ask(asked) if asked.is_of_flood() => return self.answer_aside(asked),
-                Next::Ask(asked) => self.answer(asked).await,
-                Next::Unsent => self.send_rest().await.is_ok(),
+                Next::Ask(asked) => yielder.watch(pin!(self.answer(asked))).await,
+                Next::Unsent => yielder.watch(pin!(self.send_rest())).await.is_ok(),
                 Next::Turn => {
-                    self.turns.wait().await;
+                    yielder.watch(pin!(self.turns.wait())).await;
                     true
                 }
                 Next::Other(begun) => {
@@ -245,8 +252,8 @@ where
         if goes_on && self.stands_in_line() {
             self.turns.wait().await;
         }
-        // A caller that pipelines requests would otherwise never yield: what has come is read at once, and a write to a
-        // local socket does not pass through the runtime.
+        // A caller that pipelines requests that take next to no time would otherwise never yield: what has come is read at
+        // once, and a write to a local socket does not pass through the runtime.
         consume_budget().await;
         goes_on
     }

@@ -92,3 +92,4 @@ pub mod uptime;
 pub mod watch;
 pub mod whoami;
 pub mod witness;
+mod yielding;

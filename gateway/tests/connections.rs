@@ -10,6 +10,7 @@ mod stage;
 mod support;
 
 use axum::serve::Listener;
+use futures_util::FutureExt as _;
 use gateway::admission::Occupancy;
 use gateway::connections;
 use gateway::gateway::Options;
@@ -998,6 +999,72 @@ async fn whoever_asks_ahead_at_the_local_door_lets_others_go_on() {
     );
     serving.abort();
     taking.abort();
+}
+
+/// A dry run that takes two milliseconds for each policy, some more or less: the text is looked through again and again
+/// for what is not in it.
+async fn laborious(stage: &Stage, policies: u32) -> Value {
+    let schema = json!({"type": "object", "properties": {"text": {"type": "string"}}});
+    let action = json!({"name": "grind", "mutates_state": false, "risk": "low", "input_schema": schema});
+    stage
+        .admin("PUT", "/v1/tools/mill", &json!({"actions": [action]}))
+        .await
+        .expect(201);
+    let policies = (0..policies).map(|number| {
+        let looked_for = format!("{}{number}", "a".repeat(200));
+        format!(
+            r#"@id("p{number}") forbid (principal, action == Action::"mill/grind", resource)
+                when {{ context.input has text && context.input.text like "*{looked_for}*" }};"#
+        )
+    });
+    let policies = json!({"name": "mill", "cedar": policies.collect::<String>()});
+    stage.admin("POST", "/v1/policies", &policies).await.expect(201);
+    let mut ask = stage::asking("mill", "grind", "trusted_internal_unsigned");
+    ask["tool_call"]["parameters"] = json!({"text": "a".repeat(9_000)});
+    ask["mode"] = json!("dry_run");
+    ask
+}
+
+/// The same request with its body in one chunk, which is not plainly an ask.
+fn in_a_chunk(request: &str) -> String {
+    let (head, body) = request.split_once("\r\n\r\n").unwrap();
+    let (head, _) = head.rsplit_once("\r\n").unwrap();
+    format!(
+        "{head}\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n{body}\r\n0\r\n\r\n",
+        body.len()
+    )
+}
+
+#[tokio::test]
+async fn whoever_asks_ahead_for_much_work_lets_others_go_on_after_each_ask() {
+    const ASKS: usize = 12;
+    let stage = Stage::set().await;
+    let plain = written(&stage, &laborious(&stage, 1).await, "");
+    for request in [plain.clone(), in_a_chunk(&plain)] {
+        let (mut requests, mut answers) = pipe(&stage, 1 << 20, 1 << 20);
+        let ahead = request.repeat(ASKS);
+        // The first ask is waited for, and all others are there behind it.
+        requests.write_all(&ahead.as_bytes()[..1]).await.unwrap();
+        for _ in 0..10 {
+            tokio::task::yield_now().await;
+        }
+        requests.write_all(&ahead.as_bytes()[1..]).await.unwrap();
+        let (mut come, mut before, mut most) = (String::new(), 0, 0);
+        while before < ASKS {
+            tokio::task::yield_now().await;
+            let mut buffer = vec![0; 1 << 20];
+            let read = answers.read(&mut buffer).now_or_never().map_or(0, Result::unwrap);
+            come += std::str::from_utf8(&buffer[..read]).unwrap();
+            let now = come.matches("HTTP/1.1 200").count();
+            most = most.max(now - before);
+            before = now;
+        }
+        // Hyper sends an answer with the next one.
+        assert!(
+            most <= 2,
+            "{most} asks were answered while nobody else had a turn"
+        );
+    }
 }
 
 /// The gateway's end of a connection of which both ways hold a known number of bytes.

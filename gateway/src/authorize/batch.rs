@@ -2,7 +2,6 @@
 //! or its own problem, and all are of the trace that the request names, unless they name another. What a dry run says
 //! holds behind the others: beside what they were answered, anything else would contradict them.
 
-use super::yielding::Yielder;
 use super::{Accepted, Answer, LookedUp, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
@@ -10,6 +9,7 @@ use crate::http::{AgentCaller, Code, Refusal, query};
 use crate::recording::ATTEMPTS_MAX;
 use crate::sequencer::Terms;
 use crate::snapshot::AsOf;
+use crate::yielding::Yielder;
 use axum::Extension;
 use axum::extract::{Request, State};
 use bytes::Bytes;

@@ -4,11 +4,11 @@
 
 use super::entities::{Tuple, read};
 use crate::authorize::batch::ASKS_MAX;
-use crate::authorize::yielding::Yielder;
 use crate::authorize::{Accepted, Answer};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal};
+use crate::yielding::Yielder;
 use axum::Extension;
 use axum::extract::{Request, State};
 use axum::http::StatusCode;

@@ -6,18 +6,20 @@ use super::written_first::WrittenFirst;
 use super::{REFUSED_MAX, is_refused, plain};
 use crate::app::App;
 use crate::http::json;
+use crate::yielding::{WORK_MAX, others_first};
 use axum::body::Body;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Request, Response};
+use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::cell::Cell;
 use std::convert::Infallible;
+use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -56,26 +58,64 @@ pub(super) async fn serve<S>(
         stream,
     };
     let head_time_max = app.gateway().options.head_time_max;
-    let refused = Arc::new(AtomicU32::new(0));
+    let before = Arc::new(Before::default());
     let answer = move |mut request: Request<Body>| {
-        let (mut app, turns, refused) = (app.clone(), Arc::clone(&turns), Arc::clone(&refused));
+        let (mut app, turns, before) = (app.clone(), Arc::clone(&turns), Arc::clone(&before));
         if let Some(head_at) = first.take() {
             request.extensions_mut().insert(head_at);
         }
         async move {
-            if refused.load(Ordering::Relaxed) >= REFUSED_MAX {
+            if before.refused.load(Ordering::Relaxed) >= REFUSED_MAX {
                 stand_in_line(&turns, &mut request).await;
             }
-            let response: Response<Body> = app.call(request).await?;
-            if is_refused(response.status()) {
-                refused.fetch_add(1, Ordering::Relaxed);
-            } else {
-                refused.store(0, Ordering::Relaxed);
-            }
+            before.yield_if_due().await;
+            let response: Response<Body> = before.count(pin!(app.call(request))).await?;
+            before.note(response.status());
             Ok::<_, Infallible>(response)
         }
     };
     answer_all(stream, answer, head_time_max, stopped).await;
+}
+
+/// What came of the requests before, as far as it matters for the next one.
+#[derive(Default)]
+struct Before {
+    /// How many were refused in a row.
+    refused: AtomicU32,
+    /// How long their thread has worked on them since it let others go first, in microseconds.
+    took: AtomicU64,
+}
+
+impl Before {
+    /// Yields to others where they had no turn for long. Hyper goes from one request to the next of those that were sent
+    /// ahead, sixteen times in a row. What has been answered is on its way by now.
+    async fn yield_if_due(&self) {
+        let took = Duration::from_micros(self.took.load(Ordering::Relaxed));
+        if took >= WORK_MAX {
+            others_first().await;
+            self.took.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Does this, and counts how long its thread works on it. While it waits, others may go on.
+    async fn count<T>(&self, mut work: Pin<&mut impl Future<Output = T>>) -> T {
+        poll_fn(|context| {
+            let since = Instant::now();
+            let done = work.as_mut().poll(context);
+            let micros = since.elapsed().as_micros().try_into().unwrap_or(u64::MAX);
+            self.took.fetch_add(micros, Ordering::Relaxed);
+            done
+        })
+        .await
+    }
+
+    fn note(&self, status: StatusCode) {
+        if is_refused(status) {
+            self.refused.fetch_add(1, Ordering::Relaxed);
+        } else {
+            self.refused.store(0, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Waits for the turn of a request whose head has come.
