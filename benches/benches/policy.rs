@@ -278,6 +278,7 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, asked: &'a Asked) -> Question<
         sources: None,
         vouched: None,
         now: Timestamp::from_millis(1_760_000_000_000),
+        fuel: None,
     }
 }
 

@@ -20,6 +20,8 @@ pub struct Permit {
     room: Arc<Mutex<Room>>,
     tenant: TenantId,
     since: Instant,
+    /// How long it has waited since for what says nothing of how long asks take.
+    paused: Duration,
     /// How many asks are answered or recorded with it; 0 as long as there is none.
     asks: u32,
     is_of_flood: bool,
@@ -59,6 +61,7 @@ impl Admission {
             room: Arc::clone(&self.room),
             tenant,
             since: Instant::now(),
+            paused: Duration::ZERO,
             asks: 0,
             is_of_flood: room.is_flooded_by(tenant),
         })
@@ -125,9 +128,20 @@ impl Permit {
         }
     }
 
+    /// Says that its ask, which takes long, has waited so long for its turn and was judged then. That says nothing of how
+    /// long asks take.
+    pub fn pause(&mut self, waited: Duration) {
+        self.paused += waited;
+    }
+
+    /// How long it has been held for what says how long asks take.
+    fn took(&self, now: Instant) -> Duration {
+        now.duration_since(self.since).saturating_sub(self.paused)
+    }
+
     /// Whether it has been held for so long that what was refused meanwhile was not refused at once.
     pub fn is_held_long(&self) -> bool {
-        self.since.elapsed() >= room::WINDOW
+        self.took(Instant::now()) >= room::WINDOW
     }
 
     /// Whether its tenant floods the gateway.
@@ -139,7 +153,7 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         let now = Instant::now();
-        let took = now.duration_since(self.since);
+        let took = self.took(now);
         let mut room = lock(&self.room);
         match took.checked_div(self.asks) {
             Some(each) => room.leave(self.tenant, each, now),
@@ -175,6 +189,27 @@ mod tests {
             answer_one(&admission, tenant);
             let usual = admission.usual().unwrap();
             assert_eq!(usual > Duration::from_millis(500), is_long, "{asks}: {usual:?}");
+        }
+    }
+
+    #[test]
+    fn what_waits_among_those_that_take_long_is_not_what_asks_take() {
+        const WAITED: Duration = Duration::from_secs(1);
+        let tenant = TenantId::from_bytes([1; 16]);
+        for (is_paused, is_long) in [(false, true), (true, false)] {
+            let admission = Admission::new(64);
+            for _ in 0..40 {
+                let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
+                permit.share(1);
+                permit.since = permit.since.checked_sub(WAITED).unwrap();
+                if is_paused {
+                    permit.pause(WAITED);
+                }
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            answer_one(&admission, tenant);
+            let usual = admission.usual().unwrap();
+            assert_eq!(usual > WAITED / 2, is_long, "{usual:?}");
         }
     }
 

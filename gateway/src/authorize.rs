@@ -8,6 +8,7 @@ mod admitted;
 mod approval;
 pub mod batch;
 mod costs;
+mod long;
 mod looked_up;
 mod unjudged;
 pub(crate) mod usage;
@@ -15,6 +16,7 @@ pub(crate) mod usage;
 pub(crate) use accepted::Accepted;
 use admitted::Admitted;
 pub(crate) use admitted::{Received, X_REQUEST_TIMEOUT_MS};
+use long::Waiting;
 use looked_up::LookedUp;
 use unjudged::Unjudged;
 
@@ -43,6 +45,7 @@ use engine::{
     Records, RepeatRule, Salt, TenantSnapshot, judge,
 };
 use model::{Agent, ApprovalId, DecisionId, Name, ReasonCode, ReservationId, TenantId, Timestamp, Verdict};
+use policy::Fuel;
 use std::sync::Arc;
 use std::time::Instant;
 use store::RequestKey;
@@ -155,8 +158,13 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
-            let looked_up = self.look_up(caller, ask, tokens_taken).await?;
-            let step = self.prepare_lending(caller, ask, &looked_up, &mut tokens_taken);
+            let mut looked_up = self.look_up(caller, ask, tokens_taken).await?;
+            let waiting = Waiting {
+                deadline,
+                permit: Some(&mut *permit),
+                no_turn: &mut None,
+            };
+            let step = self.prepare_lending(caller, ask, &mut looked_up, &mut tokens_taken, waiting);
             let ready = match step.await? {
                 Step::Answer(answer) => {
                     permit.share(1);
@@ -168,7 +176,8 @@ impl Gateway {
                     permit.share(u32::from(is_misuse || answer.is_ok()));
                     return answer;
                 }
-                Step::Fill(_) | Step::LookAgain => continue,
+                // INVARIANT: what takes long was judged when its turn had come.
+                Step::Fill(_) | Step::LookAgain | Step::TakesLong => continue,
                 Step::Record(ready) => ready,
             };
             // From here on it waits as all do that are recorded, also if it is turned back in the commit.
@@ -232,18 +241,27 @@ impl Gateway {
     /// What comes next for an ask, as [`prepare`](Self::prepare) has it. Tokens of shared buckets that are missing are
     /// lent, and taken at once: whoever looked things up anew before that would often find that others have taken them.
     /// Where others were faster all the same it is [`Step::Fill`] again.
+    ///
+    /// What takes long waits for its turn among those that do, and is judged on a thread that nobody else waits for.
     async fn prepare_lending(
         &self,
         caller: &AgentCaller,
         ask: &Arc<Ask>,
-        looked_up: &LookedUp,
+        looked_up: &mut LookedUp,
         tokens_taken: &mut bool,
+        waiting: Waiting<'_>,
     ) -> Result<Step, Refusal> {
-        match self.prepare(caller, ask, looked_up, tokens_taken)? {
-            Step::Fill(short) => {
-                self.limits.fill(&short).await?;
-                self.prepare(caller, ask, looked_up, tokens_taken)
-            }
+        let (asked, tenant) = ((caller, ask), caller.tenant);
+        let fuel = self.worker_steps.fuel(tenant, Instant::now());
+        let mut step = self.prepare(asked, looked_up, tokens_taken, Some(&fuel));
+        if let Ok(Step::Fill(short)) = step {
+            self.limits.fill(&short).await?;
+            step = self.prepare(asked, looked_up, tokens_taken, Some(&fuel));
+        }
+        // Also what was done of an ask that is refused, or goes on elsewhere.
+        self.worker_steps.note(tenant, &fuel, Instant::now());
+        match step? {
+            Step::TakesLong => self.prepare_long(asked, looked_up, tokens_taken, waiting).await,
             step => Ok(step),
         }
     }
@@ -252,12 +270,12 @@ impl Gateway {
     /// says whether the buckets were taken from already.
     fn prepare(
         &self,
-        caller: &AgentCaller,
-        ask: &Arc<Ask>,
+        asked: (&AgentCaller, &Arc<Ask>),
         looked_up: &LookedUp,
         tokens_taken: &mut bool,
+        fuel: Option<&Fuel>,
     ) -> Result<Step, Refusal> {
-        let step = self.next_step(caller, ask, looked_up, tokens_taken)?;
+        let step = self.next_step(asked, looked_up, tokens_taken, fuel)?;
         // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long
         // since its head was looked at.
         if matches!(step, Step::Answer(_)) {
@@ -269,12 +287,13 @@ impl Gateway {
     /// What comes next for an ask, by what is known.
     fn next_step(
         &self,
-        caller: &AgentCaller,
-        ask: &Arc<Ask>,
+        (caller, ask): (&AgentCaller, &Arc<Ask>),
         looked_up: &LookedUp,
         tokens_taken: &mut bool,
+        fuel: Option<&Fuel>,
     ) -> Result<Step, Refusal> {
-        let facts = looked_up.facts();
+        let takes_long = || fuel.is_some_and(Fuel::is_used_up);
+        let facts = looked_up.facts(fuel);
         let now = self.clock.now();
         let snapshot = self.snapshot.load();
         let tenant = snapshot
@@ -290,7 +309,12 @@ impl Gateway {
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its
         // buckets have was looked up.
         if ask.mode == Mode::DryRun {
-            return self.dry_run(tenant, &agent, ask, looked_up).map(Step::Answer);
+            let judgement = judge(tenant, &agent, ask, &facts, now);
+            if takes_long() {
+                return Ok(Step::TakesLong);
+            }
+            let answer = dry_run((tenant, &agent, ask), looked_up, judgement?, now);
+            return answer.map(Step::Answer);
         }
         let repeat = if may_repeat_allow(tenant, &agent, ask) {
             RepeatRule::Any
@@ -307,7 +331,12 @@ impl Gateway {
             }
             *tokens_taken = true;
         }
-        let judgement = match judge(tenant, &agent, ask, &facts, now) {
+        let judgement = judge(tenant, &agent, ask, &facts, now);
+        // Before anybody looks at what was found.
+        if takes_long() {
+            return Ok(Step::TakesLong);
+        }
+        let judgement = match judgement {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
@@ -423,32 +452,30 @@ impl Gateway {
             self.repeats.remember(&key, &given, after_commit.forgotten);
         }
     }
+}
 
-    fn dry_run(
-        &self,
-        tenant: &TenantSnapshot,
-        agent: &Agent,
-        ask: &Ask,
-        looked_up: &LookedUp,
-    ) -> Result<Answer, Refusal> {
-        let now = self.clock.now();
-        let judgement = judge(tenant, agent, ask, &looked_up.facts(), now)?;
-        let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
-        let counted = &looked_up.counted;
-        counted
-            .check(&quotas, now)
-            .map_err(|over| quota::exceeded(&over, now))?;
-        let (judgement, budget) = counted.quoted(agent, ask, judgement);
-        let dry_run = DryRun {
-            ask,
-            agent,
-            judgement: &judgement,
-            tenant,
-            budget: budget.as_ref(),
-            now,
-        };
-        Ok(Answer(dry_run.answer().into()))
-    }
+/// The answer to an ask that nothing is recorded of, which was judged.
+fn dry_run(
+    (tenant, agent, ask): (&TenantSnapshot, &Agent, &Ask),
+    looked_up: &LookedUp,
+    judgement: Judgement,
+    now: Timestamp,
+) -> Result<Answer, Refusal> {
+    let quotas = quotas_of(tenant, agent, ask, judgement.verdict());
+    let counted = &looked_up.counted;
+    counted
+        .check(&quotas, now)
+        .map_err(|over| quota::exceeded(&over, now))?;
+    let (judgement, budget) = counted.quoted(agent, ask, judgement);
+    let dry_run = DryRun {
+        ask,
+        agent,
+        judgement: &judgement,
+        tenant,
+        budget: budget.as_ref(),
+        now,
+    };
+    Ok(Answer(dry_run.answer().into()))
 }
 
 /// Whose buckets an ask takes from.
@@ -468,6 +495,8 @@ enum Step {
     Fill(Short),
     /// There may be one when what policies look at, or what it counts against by now, is looked up.
     LookAgain,
+    /// There is one that takes longer to find than others may wait for.
+    TakesLong,
     /// There is none, unless it was given before.
     Unjudged(Unjudged),
     /// There will be one when this is recorded.

@@ -4,7 +4,7 @@
 //! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted, and
 //! ledgers that are read in parts. One is worked on at a time, because the other cores are for those who ask. Of each
 //! tenant one at most waits for that, and its others wait behind that one, so that whoever has many does not stand
-//! before everybody else.
+//! before everybody else. Asks that take long to be judged have one, too, with a permit for half of the cores.
 //!
 //! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that
 //! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
@@ -16,14 +16,18 @@ use crate::http::{Code, Refusal};
 use crate::locks::lock;
 use axum::http::{HeaderValue, header};
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::timeout_at;
 
 /// How long one waits for those before it. Most take milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// How many of a tenant wait at once. Each has a body in memory.
 const WAITING_MAX: usize = 32;
+/// How many of a tenant whose asks take long wait at once. Their bodies have bounded room of their own.
+const LONG_ASKS_WAITING_MAX: usize = 256;
 /// How many of a tenant who only read wait at once: they have no bodies, and most are done within a millisecond.
 const READS_WAITING_MAX: usize = 256;
 /// How many of the readers of a store are left to others: one for ledgers that are read in parts, and one for what asks
@@ -67,6 +71,19 @@ impl FairSemaphore {
             WAIT_MAX,
             "this gateway works on other drafts of policies; try again when they are done",
         )
+    }
+
+    /// For asks that take long to be judged: half of the cores have one each, because the others are for those who ask.
+    pub fn for_long_asks() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        Self {
+            permits: Arc::new(Semaphore::new((cores / 2).max(1))),
+            waiting_max: LONG_ASKS_WAITING_MAX,
+            ..Self::waiting(
+                WAIT_MAX,
+                "this gateway judges other asks that take long; try again when they are done, with shorter parameters or policies that look less at long texts",
+            )
+        }
     }
 
     /// For searches.
@@ -123,6 +140,21 @@ impl FairSemaphore {
         tokio::time::timeout(self.wait_max, permit)
             .await
             .map_err(|_| self.too_many())
+    }
+
+    /// A permit, as [`acquire`](Self::acquire) gives it, for whoever waits no longer than this.
+    pub async fn acquire_until(
+        &self,
+        key: impl Into<FairnessKey>,
+        deadline: Option<Instant>,
+    ) -> Result<Permit, Refusal> {
+        let permit = self.acquire(key);
+        match deadline {
+            Some(deadline) => timeout_at(deadline.into(), permit)
+                .await
+                .unwrap_or_else(|_| Err(Refusal::deadline_exceeded())),
+            None => permit.await,
+        }
     }
 
     /// A permit for the next part of work that has begun, for which it waits as long as it takes. It gives the permit

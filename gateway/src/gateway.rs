@@ -28,6 +28,7 @@ use crate::single_flight::SingleFlight;
 use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::watch::Watch;
+use crate::worker_steps::WorkerSteps;
 use engine::{Snapshot, TenantSnapshot};
 use ledger::SigningKey;
 use model::{Clock, Entropy, TenantId};
@@ -186,6 +187,10 @@ pub struct Gateway {
     pub drafts: FairSemaphore,
     /// Acquired before searches for what is permitted.
     pub searches: FairSemaphore,
+    /// What tenants take of the workers.
+    pub worker_steps: WorkerSteps,
+    /// Acquired before an ask that takes long is judged.
+    pub long_asks: FairSemaphore,
     /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file.
     pub readings: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.

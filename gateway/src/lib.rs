@@ -92,4 +92,5 @@ pub mod uptime;
 pub mod watch;
 pub mod whoami;
 pub mod witness;
+pub mod worker_steps;
 mod yielding;

@@ -63,6 +63,7 @@ pub struct Metrics {
     refusals: Family<RefusalLabels, Counter>,
     repeats: Counter,
     slow_lane_asks: Counter,
+    long_asks: Counter,
     mismatches: Counter,
     witness_checkpoints: Family<WitnessLabels, Counter>,
     witness_fork: Gauge,
@@ -103,6 +104,7 @@ impl Metrics {
             refusals: Family::default(),
             repeats: Counter::default(),
             slow_lane_asks: Counter::default(),
+            long_asks: Counter::default(),
             mismatches: Counter::default(),
             witness_checkpoints: Family::default(),
             witness_fork: Gauge::default(),
@@ -138,6 +140,7 @@ impl Metrics {
         registry.register("refusals", "Requests that were refused or failed", self.refusals.clone());
         registry.register("replays", "Asks that were answered with the bytes of an earlier answer", self.repeats.clone());
         registry.register("slow_lane_asks", "Asks that were let in, a batch once, of tenants that are refused at least as often as they are let in", self.slow_lane_asks.clone());
+        registry.register("long_asks", "Times that an ask took long to be judged, because of its policies or parameters, and was judged on a thread that nobody else waits for", self.long_asks.clone());
         registry.register("outcome_mismatches", "Outcomes that differ from what was decided", self.mismatches.clone());
         registry.register("witness_checkpoints", "Checkpoints that were shown to witnesses, by what came of it", self.witness_checkpoints.clone());
         registry.register("witness_fork", "1 from when a witness has seen another ledger than the database has, 0 otherwise", self.witness_fork.clone());
@@ -191,6 +194,11 @@ impl Metrics {
     /// Counts an ask of a tenant that floods the gateway, which was let in all the same.
     pub fn count_slow_lane(&self) {
         self.slow_lane_asks.inc();
+    }
+
+    /// An ask takes long to be judged.
+    pub fn count_long_ask(&self) {
+        self.long_asks.inc();
     }
 
     /// Counts an outcome that differs from what was decided.

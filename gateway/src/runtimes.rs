@@ -8,7 +8,7 @@ use std::io;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime, RuntimeFlavor};
 
 /// How long an idle thread stays: longer than any gateway runs.
 const KEPT: Duration = Duration::from_hours(100 * 365 * 24);
@@ -73,6 +73,15 @@ pub fn start(
     told.recv().unwrap_or_else(|_| Err(io::Error::other(panicked)))
 }
 
+/// Does work that takes long where a task of the runtime waits for it and no other one: another thread takes the place of
+/// this one among the workers meanwhile. A runtime with one thread has no other to take it.
+pub fn in_place_of_a_worker<T>(work: impl FnOnce() -> T) -> T {
+    match Handle::current().runtime_flavor() {
+        RuntimeFlavor::MultiThread => tokio::task::block_in_place(work),
+        _ => work(),
+    }
+}
+
 /// Fails where the system does not give so many threads at the same time: a runtime that is refused one of its first
 /// panics, and waits in the middle of that for those that it has, which nobody has told to end. What `start` starts
 /// ends when nothing can be sent to it any more.
@@ -101,6 +110,20 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc::RecvTimeoutError;
+
+    /// The work waits for a task, which there is only one thread for.
+    #[test]
+    fn others_go_on_beside_work_in_the_place_of_a_worker() {
+        let runtime = build(&mut Builder::new_multi_thread(), 1).unwrap();
+        let working = runtime.spawn(async {
+            let (tell, told) = channel();
+            let other = tokio::spawn(async move { tell.send(7).unwrap() });
+            let found = in_place_of_a_worker(|| told.recv().unwrap());
+            other.await.unwrap();
+            found
+        });
+        assert_eq!(runtime.block_on(working).unwrap(), 7);
+    }
 
     #[test]
     fn a_runtime_has_a_thread_before_it_needs_one_and_keeps_it() {

@@ -31,6 +31,7 @@ use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
 use crate::uptime::Uptime;
 use crate::watch::{self, Watch};
+use crate::worker_steps::WorkerSteps;
 use engine::{Snapshot, TenantSnapshot};
 use ledger::{Head, SigningKey};
 use model::{Clock, Directory, Entropy, Noun, Settings, Standing, Tenant, TenantId, Timestamp};
@@ -182,6 +183,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         change_locks: ChangeLocks::default(),
         drafts: FairSemaphore::for_drafts(),
         searches: FairSemaphore::for_searches(),
+        worker_steps: WorkerSteps::new(),
+        long_asks: FairSemaphore::for_long_asks(),
         readings: Arc::new(FairSemaphore::for_readings()),
         policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
         policy_replays_of: OneEach::default(),

@@ -1,4 +1,4 @@
-//! Yielding to others on the thread of whoever works on many asks. A check of one ask may take a fifth of a second, and
+//! Yielding to others on the thread of whoever works on many asks. A check of one ask may take two milliseconds, and
 //! a hundred of them are no reason to keep a worker from everybody else for so long.
 
 use futures_util::task::AtomicWaker;
@@ -45,23 +45,30 @@ impl Yielder {
     }
 }
 
+/// How often a turn is asked for that comes at once.
+const TRIES_MAX: u32 = 3;
+
 /// Lets everybody go on who can. That of tokio alone goes on when it is polled again, and hyper polls again at once where
 /// more has been sent ahead.
 pub(crate) async fn others_first() {
     let turn = Arc::new(Turn::default());
     let waker = Waker::from(Arc::clone(&turn));
-    let mut asked = Some(pin!(tokio::task::yield_now()));
+    let (mut tries, mut is_asked_for) = (0, false);
     poll_fn(|context| {
         turn.waiting.register(context.waker());
-        if let Some(mut asking) = asked.take() {
-            // It is done with when it has left the waker with the runtime.
-            let _ = asking.as_mut().poll(&mut Context::from_waker(&waker));
-        }
         if turn.has_come.load(Ordering::Acquire) {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
+            return Poll::Ready(());
         }
+        if !is_asked_for {
+            // It is done with when it has left the waker with the runtime.
+            let asking = pin!(tokio::task::yield_now());
+            let _ = asking.poll(&mut Context::from_waker(&waker));
+            // Where another thread has taken the place of this one among the workers, it comes at once, and nobody has
+            // gone on. The next poll is a worker's, if there are any.
+            tries += 1;
+            is_asked_for = tries == TRIES_MAX || !turn.has_come.swap(false, Ordering::AcqRel);
+        }
+        Poll::Pending
     })
     .await;
 }

@@ -1067,6 +1067,97 @@ async fn whoever_asks_ahead_for_much_work_lets_others_go_on_after_each_ask() {
     }
 }
 
+#[tokio::test]
+async fn who_asks_for_what_takes_long_waits_for_others_who_do_and_nobody_else_waits() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (long, short) = (laborious(&stage, 4).await, ask(1));
+    let taking_turns = stage.gateway.long_asks.acquire(stage.tenant).await.unwrap();
+    let mut waiting = server.connect().await;
+    waiting.send(&written(&stage, &long, "")).await;
+    let batch = json!({"asks": [long, short]});
+    let asked = Arc::new(stage);
+    let in_batch = tokio::spawn({
+        let stage = Arc::clone(&asked);
+        async move {
+            stage
+                .post("/v1/authorize/batch", &stage.agent.token, &batch)
+                .await
+        }
+    });
+    let stage = asked;
+    let mut other = server.connect().await;
+    for _ in 0..10 {
+        other.exchange(&written(&stage, &short, "")).await.expect(200);
+    }
+    assert!(waiting.receive().now_or_never().is_none());
+    assert_eq!(counted(&stage, "countersign_long_asks_total "), 0);
+    // Whoever does not wait that long is told so.
+    let hurried = written(&stage, &long, "X-Request-Timeout-Ms: 50\r\n");
+    let refused = server.connect().await.exchange(&hurried).await;
+    refused.problem(503, "deadline_exceeded");
+    drop(taking_turns);
+    let answer = waiting.receive().await.unwrap().expect(200);
+    assert_eq!(
+        (&answer["decision"], &answer["reason_code"]),
+        (&json!("allow"), &json!("policy_permits"))
+    );
+    let results = in_batch.await.unwrap().expect(200);
+    assert_eq!(results["answers"][0]["decision"], "allow");
+    assert_eq!(counted(&stage, "countersign_long_asks_total "), 2);
+}
+
+#[tokio::test]
+async fn a_tenant_that_takes_too_much_of_the_workers_is_held_to_short_asks_there() {
+    let stage = Stage::set().await;
+    let other = stage.tenancy("quiet").await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    let counted = || counted(&stage, "countersign_long_asks_total ");
+    let work = written(&stage, &laborious(&stage, 1).await, "");
+    connection.exchange(&work).await.expect(200);
+    assert_eq!(counted(), 0);
+    let take_much = || async {
+        let steps = &stage.gateway.worker_steps;
+        steps.charge(stage.tenant, u64::MAX, Instant::now());
+        let others = support::tenancy::reading();
+        let answer = stage.post("/v1/authorize", &other.token, &others).await;
+        answer.expect(200);
+    };
+    // It is held for a second, which may be over when its ask has come.
+    while counted() == 0 {
+        take_much().await;
+        connection.exchange(&work).await.expect(200);
+    }
+    let before = counted();
+    take_much().await;
+    let short = written(&stage, &ask(1), "");
+    connection.exchange(&short).await.expect(200);
+    assert_eq!(counted(), before);
+}
+
+/// Where there is another thread to take the place of the one that judges.
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn what_takes_long_is_answered_like_everything_else_where_others_go_on_meanwhile() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let (long, short) = (laborious(&stage, 4).await, ask(1));
+    let ahead = written(&stage, &long, "") + &written(&stage, &short, "");
+    let mut asking = server.connect().await;
+    asking.send(&ahead.repeat(3)).await;
+    for _ in 0..3 {
+        for is_recorded in [false, true] {
+            let answer = asking.receive().await.unwrap().expect(200);
+            assert_eq!(
+                (&answer["decision"], answer["receipt"].is_object()),
+                (&json!("allow"), is_recorded)
+            );
+        }
+    }
+    assert_eq!(counted(&stage, "countersign_long_asks_total "), 3);
+    stage.assert_sound().await;
+}
+
 /// The gateway's end of a connection of which both ways hold a known number of bytes.
 type Pipe = Join<ReadHalf<SimplexStream>, WriteHalf<SimplexStream>>;
 

@@ -14,7 +14,7 @@ use model::{
     Standing, StoppedRun, TaintRule, Timestamp, Tool, ToolAction, Trust, Usage, Verdict,
 };
 use policy::{
-    Approvers, Explanation, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts,
+    Approvers, Explanation, Fuel, Obligation, Question, Ruling, Rulings, RunFacts, Unanswerable, UserFacts,
 };
 use std::sync::Arc;
 
@@ -75,6 +75,9 @@ pub struct LookedUpFacts<'a> {
     pub run: Option<&'a RunTaint>,
     /// How much is used of what it counts against. Where policies look at that, it has to be there.
     pub usage: Option<&'a Arc<Usage>>,
+    /// How much work it may be; none is whatever it takes. Where it is used up, what was found is nothing
+    /// ([`Fuel::is_used_up`]).
+    pub fuel: Option<&'a Fuel>,
     /// Nobody knows the parameters yet, only that they will fit the action's schema: what depends on them is denied,
     /// and what a token says of content counts for nothing.
     pub parameters_unknown: bool,
@@ -530,6 +533,7 @@ impl<'a> Circumstances<'a> {
             sources: Some(&ask.sources),
             vouched: self.provenance.as_ref().and_then(Provenance::vouched),
             now: self.now,
+            fuel: self.facts.fuel,
         }
     }
 }

@@ -332,6 +332,7 @@ impl<'a> Recorded<'a> {
             sources: Some(&self.sources),
             vouched: self.trust.vouched(),
             now: self.judged_at.ok_or(WhyNot::FactsMissing)?,
+            fuel: None,
         };
         let depends = |on: Fact| {
             let depends = delegation::depends_on(on, policies, &question, &nouns.delegators);

@@ -110,6 +110,7 @@ impl Ask {
             sources: Some(&self.sources),
             vouched: None,
             now: self.now,
+            fuel: None,
         }))
     }
 

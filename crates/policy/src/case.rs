@@ -22,6 +22,8 @@ pub(crate) struct Case<'s> {
     found: Vec<(&'s Rule, Presence)>,
     agent: AgentId,
     steps: Steps,
+    /// Whether it would take more than the question has fuel for: then nothing is evaluated.
+    is_out_of_fuel: bool,
     pub(crate) asked: Asked,
 }
 
@@ -33,6 +35,8 @@ struct Steps {
     asked: Sums,
     /// Of all others. However long an ask is, they take as many: whoever asks has no say in whether they can be evaluated.
     registered: Sums,
+    /// How many both usually take.
+    usual: Sums,
     /// The parts of all conditions but the operator's.
     parts: Sums,
     /// How many conditions these are.
@@ -81,8 +85,22 @@ impl Steps {
                 &mut steps.registered
             };
             sums.add(condition.likes.steps(condition.reads, question), counts);
+            let usual = condition.likes.usual_steps(condition.reads, question);
+            steps.usual.add(usual, counts);
         }
         steps
+    }
+
+    /// How many steps of a pattern all of it is, about, of so many policies.
+    fn all(&self, policies: usize) -> u64 {
+        [
+            self.usual.all(),
+            self.parts.all().saturating_mul(32),
+            self.compared_bytes.all() / 2,
+            policies as u64 * 32,
+        ]
+        .into_iter()
+        .fold(0, u64::saturating_add)
     }
 }
 
@@ -102,6 +120,12 @@ impl Sums {
         if !in_force && !promoted {
             self.nowhere = self.nowhere.saturating_add(more);
         }
+    }
+
+    /// Half at least of everything that is evaluated: what counts in both worlds is in both sums, and what counts in one
+    /// of them only may be evaluated, too.
+    fn all(&self) -> u64 {
+        self.in_force.max(self.promoted).saturating_add(self.nowhere)
     }
 
     /// The sums that what counts there is held against, in force and if everything on trial were enforced. What counts
@@ -138,7 +162,9 @@ impl<'s> Known<'s> {
         contents: &'s Contents,
         question: &Question<'_>,
     ) -> Result<Option<Self>, Unanswerable> {
-        Self::with(contents, question, |rules| rules.read(question.parameters))
+        Self::with(contents, question, |rules| {
+            rules.read(question.parameters, question.fuel)
+        })
     }
 
     /// The action and the parameters of this question, if these have the types that policies rely on; `None` if no
@@ -257,13 +283,19 @@ impl<'s> Case<'s> {
         });
         let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
         let reads = conditions.fold(reads, |reads, condition| reads.union(condition.reads));
-        let asked = facts.ask(reads, &known.made.user_teams);
+        let steps = Steps::of(&found, &known, question);
+        let is_out_of_fuel = question
+            .fuel
+            .is_some_and(|fuel| !fuel.take(steps.all(found.len())));
+        // What nobody evaluates is not made.
+        let reads = if is_out_of_fuel { ReadSet::default() } else { reads };
         Ok(Self {
             agent: question.agent.id,
-            steps: Steps::of(&found, &known, question),
+            asked: facts.ask(reads, &known.made.user_teams),
+            steps,
+            is_out_of_fuel,
             known,
             found,
-            asked,
         })
     }
 
@@ -290,6 +322,9 @@ impl<'s> Case<'s> {
 
     /// Whether the conditions of these policies hold.
     pub(crate) fn evaluate(&self, wanted: impl Fn(Presence) -> bool) -> Vec<Evaluated<'s>> {
+        if self.is_out_of_fuel {
+            return Vec::new();
+        }
         let evaluator = self.asked.evaluator();
         let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
         wanted

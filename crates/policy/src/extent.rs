@@ -5,6 +5,7 @@
 //! it. Nothing is validated. How much memory the validator takes is estimated on the same walk.
 
 use crate::diagnostics::Diagnostic;
+use crate::fuel::Fuel;
 use jsonschema::{Draft, ReferencingError, Registry, Uri, uri};
 use model::directory::VALUE_BYTES;
 use place::Place;
@@ -44,6 +45,8 @@ const COPIES_BYTES_MAX: usize = 64 << 20;
 const ROUNDS_MAX: usize = 8;
 /// The most errors that may be collected to say what is wrong.
 const ERRORS_MAX: usize = 1 << 15;
+/// What it takes to make one of them.
+const ERROR_STEPS: usize = 512;
 /// The most steps that the check of one ask's parameters may take: some tens of milliseconds, and at the very worst some hundred.
 const STEPS_MAX: usize = 1 << 28;
 /// What a schema is known as that gives itself no name.
@@ -132,17 +135,25 @@ impl Extent {
         patterns.fold(bytes, usize::saturating_add)
     }
 
-    /// Whether this value can be checked in time.
-    pub(crate) fn can_check(&self, value: &Value) -> bool {
-        self.plan.is_within(value, STEPS_MAX, Alternatives::Chosen)
+    /// Whether this value can be checked in time, and with the fuel that there is.
+    pub(crate) fn can_check(&self, value: &Value, fuel: Option<&Fuel>) -> bool {
+        let steps_max = fuel.map_or(STEPS_MAX, |fuel| STEPS_MAX.min(fuel.check_steps()));
+        let steps = self.plan.steps(value, steps_max, Alternatives::Chosen);
+        // What would take too long in any case is found out with all the fuel gone.
+        fuel.is_none_or(|fuel| fuel.take_for_check(steps.unwrap_or(usize::MAX))) && steps.is_some()
     }
 
-    /// Whether it takes little to say what is wrong with this value.
-    pub(crate) fn can_tell(&self, value: &Value) -> bool {
+    /// Whether it takes little to say what is wrong with this value, and no more than there is fuel for.
+    pub(crate) fn can_tell(&self, value: &Value, fuel: Option<&Fuel>) -> bool {
+        let errors = self.alternatives.saturating_mul(count(value));
+        if self.is_recursive || errors > ERRORS_MAX {
+            return false;
+        }
         let again = STEPS_MAX / (self.nesting + 1);
-        !self.is_recursive
-            && self.alternatives.saturating_mul(count(value)) <= ERRORS_MAX
-            && self.plan.is_within(value, again, Alternatives::All)
+        let steps_max = fuel.map_or(again, |fuel| again.min(fuel.check_steps()));
+        let steps = self.plan.steps(value, steps_max, Alternatives::All);
+        let all = steps.map_or(usize::MAX, |steps| steps + errors * ERROR_STEPS);
+        fuel.is_none_or(|fuel| fuel.take_for_check(all)) && steps.is_some()
     }
 }
 

@@ -18,6 +18,8 @@ pub(crate) const STEPS_MAX: u64 = 1 << 26;
 pub(crate) const REGISTERED_STEPS_MAX: u64 = 1 << 28;
 /// What is registered, such as the name or a tag of an agent, is no longer text, in bytes.
 const REGISTERED_BYTES_MAX: usize = 1 << 10;
+/// And hardly ever longer than this.
+const REGISTERED_BYTES_USUAL: u32 = 64;
 
 /// The patterns of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -44,6 +46,16 @@ impl Likes {
             steps: bounded(steps),
             known_bytes: bounded(known_bytes),
         }
+    }
+
+    /// [`Self::steps`], where what is registered is as long as it usually is.
+    pub(crate) fn usual_steps(self, reads: ReadSet, question: &Question<'_>) -> u64 {
+        let known_bytes = if self.known_bytes as usize > REGISTERED_BYTES_MAX {
+            self.known_bytes
+        } else {
+            REGISTERED_BYTES_USUAL
+        };
+        Self { known_bytes, ..self }.steps(reads, question)
     }
 
     /// Whether there are any.

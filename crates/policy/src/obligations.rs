@@ -112,7 +112,7 @@ mod tests {
     /// Which of these have anything to do for these parameters.
     fn about(obligations: &Obligations, parameters: &Value) -> Vec<String> {
         let rules = ParameterRules::of(&action("x", true, None)).unwrap();
-        let parameters = rules.read(&parameters.to_string()).unwrap();
+        let parameters = rules.read(&parameters.to_string(), None).unwrap();
         let about = obligations.about(&parameters);
         about.map(ToString::to_string).collect()
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn all_paths_are_collected_once_for_all_obligations_and_only_if_one_is_long() {
         let rules = ParameterRules::of(&action("x", true, None)).unwrap();
-        let parameters = rules.read(&ways(6).to_string()).unwrap();
+        let parameters = rules.read(&ways(6).to_string(), None).unwrap();
         let found = |paths: &[&str]| {
             let (obligations, before) = (redacting(paths), COLLECTED.get());
             let found = [(); 3].map(|()| obligations.about(&parameters).count());

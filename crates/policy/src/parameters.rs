@@ -4,6 +4,7 @@
 
 use crate::diagnostics::Diagnostic;
 use crate::extent::{Extent, Fault};
+use crate::fuel::Fuel;
 use crate::input::{self, Mismatch};
 use crate::json_schema::Record;
 use crate::obligations::Obligations;
@@ -75,6 +76,9 @@ pub(crate) fn declared_targets(action: &ToolAction) -> Vec<&'static str> {
     TARGETS.into_iter().filter(is_declared).collect()
 }
 
+/// How many steps it takes to read a value and to let it go again.
+const VALUE_STEPS: u64 = 100;
+
 /// What is known about the parameters of one action.
 #[derive(Debug)]
 pub(crate) struct ParameterRules {
@@ -132,12 +136,15 @@ impl ParameterRules {
         })
     }
 
-    /// The parameters in this text, if they are valid.
-    pub(crate) fn read(&self, text: &str) -> Result<Parameters<'_>, Unanswerable> {
+    /// The parameters in this text, if they are valid, and to check them takes no more than there is fuel for.
+    pub(crate) fn read(&self, text: &str, fuel: Option<&Fuel>) -> Result<Parameters<'_>, Unanswerable> {
         #[cfg(test)]
         READ.set(READ.get() + 1);
+        if fuel.is_some_and(|fuel| !fuel.take(values_in(text).saturating_mul(VALUE_STEPS))) {
+            return Err(invalid("", "take long to read".into()));
+        }
         let value = parsed(text)?;
-        self.check.admit(&value)?;
+        self.check.admit(&value, fuel)?;
         self.typed(value)
     }
 
@@ -171,6 +178,8 @@ impl ParameterRules {
             rules: self,
             object,
             paths: OnceCell::new(),
+            names: OnceCell::new(),
+            targets: OnceCell::new(),
             input,
             are_known: true,
         })
@@ -190,6 +199,8 @@ impl ParameterRules {
             rules: self,
             object: Map::new(),
             paths: OnceCell::new(),
+            names: OnceCell::new(),
+            targets: OnceCell::new(),
             input: ast::Value::empty_record(None),
             are_known: false,
         }
@@ -279,10 +290,10 @@ impl Check {
         }
     }
 
-    fn admit(&self, value: &Value) -> Result<(), Unanswerable> {
+    fn admit(&self, value: &Value, fuel: Option<&Fuel>) -> Result<(), Unanswerable> {
         match self {
             Self::Nothing => Ok(()),
-            Self::Schema { extent, .. } if !extent.can_check(value) => {
+            Self::Schema { extent, .. } if !extent.can_check(value, fuel) => {
                 let detail = "has more values, or longer texts, than can be checked in time against all that the action's schema says of them";
                 Err(invalid("", detail.into()))
             }
@@ -296,7 +307,7 @@ impl Check {
                 if validator.is_valid(value) {
                     Ok(())
                 } else {
-                    Err(wrong(validator, extent, originals, value))
+                    Err(wrong((validator, extent), originals, value, fuel))
                 }
             }
             Self::Unchecked(fault) => Err(unchecked(fault)),
@@ -332,8 +343,15 @@ fn mistyped(mismatch: &Mismatch) -> Unanswerable {
 }
 
 /// What is wrong with this value. Where many errors would have to be collected, that it is wrong is all that is said.
-fn wrong(validator: &Validator, extent: &Extent, originals: &Originals, value: &Value) -> Unanswerable {
-    let told = extent.can_tell(value).then(|| validator.validate(value).err());
+fn wrong(
+    (validator, extent): (&Validator, &Extent),
+    originals: &Originals,
+    value: &Value,
+    fuel: Option<&Fuel>,
+) -> Unanswerable {
+    let told = extent
+        .can_tell(value, fuel)
+        .then(|| validator.validate(value).err());
     match told.flatten() {
         Some(error) => {
             let said = beginning(&said(&error, originals));
@@ -470,6 +488,21 @@ fn unsatisfied(path: &str) -> String {
     format!("does not satisfy `{path}` of the action's schema")
 }
 
+/// How many values there are in this canonical text, about: each begins behind one of these.
+fn values_in(text: &str) -> u64 {
+    let (mut values, mut is_in_text, mut is_escaped) = (0, false, false);
+    for byte in text.bytes() {
+        match byte {
+            _ if is_escaped => is_escaped = false,
+            b'\\' => is_escaped = true,
+            b'"' => is_in_text = !is_in_text,
+            b'[' | b'{' | b',' if !is_in_text => values += 1,
+            _ => {}
+        }
+    }
+    values
+}
+
 /// Valid parameters.
 pub(crate) struct Parameters<'r> {
     rules: &'r ParameterRules,
@@ -477,6 +510,9 @@ pub(crate) struct Parameters<'r> {
     /// What all paths are known by, sorted, as soon as it is asked for one that is not looked up.
     paths: OnceCell<Vec<u64>>,
     input: ast::Value,
+    /// `context.parameters` and `context.targets`, as soon as a policy looks at them: of a long ask they take long to make.
+    names: OnceCell<ast::Value>,
+    targets: OnceCell<ast::Value>,
     are_known: bool,
 }
 
@@ -488,17 +524,21 @@ impl Parameters<'_> {
 
     /// `context.parameters`: the names of all parameters.
     pub(crate) fn names(&self) -> ast::Value {
-        ast::Value::set_of_lits(self.object.keys().map(|name| name.as_str().into()), None)
+        let made = || ast::Value::set_of_lits(self.object.keys().map(|name| name.as_str().into()), None);
+        self.names.get_or_init(made).clone()
     }
 
     /// `context.targets`: every text under a name that says into what a merge goes, declared or not, and the same without the
     /// spaces and controls around it, because some servers take them off.
     pub(crate) fn targets(&self) -> ast::Value {
-        let mut texts = Vec::new();
-        for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
-            collect_texts(value, &mut texts);
-        }
-        ast::Value::set_of_lits(texts, None)
+        let made = || {
+            let mut texts = Vec::new();
+            for value in TARGETS.iter().filter_map(|name| self.object.get(*name)) {
+                collect_texts(value, &mut texts);
+            }
+            ast::Value::set_of_lits(texts, None)
+        };
+        self.targets.get_or_init(made).clone()
     }
 
     /// `context.target_stated`: whether the target is a text under a name that the action itself declares. A name that it

@@ -98,6 +98,7 @@ fn question<'a>(agent: &'a Agent, tool: &'a Tool, action: &'a ToolAction) -> Que
         sources: None,
         vouched: None,
         now: Timestamp::from_millis(0),
+        fuel: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! What policies are asked: one ask, with every fact that a policy may look at. Nothing is looked up later.
 
+use crate::fuel::Fuel;
 use imbl::OrdMap;
 use model::{
     Agent, EffectiveTrust, Name, Sources, Team, Timestamp, Tool, ToolAction, Trust, Usage, User, Vouched,
@@ -62,6 +63,8 @@ pub struct Question<'a> {
     pub vouched: Option<Vouched<'a>>,
     /// When it is asked.
     pub now: Timestamp,
+    /// How much work it may be. None is whatever it takes, within the bounds that there are for all.
+    pub fuel: Option<&'a Fuel>,
 }
 
 impl Question<'_> {

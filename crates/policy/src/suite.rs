@@ -185,6 +185,7 @@ impl Suite {
             sources: Some(&test.sources),
             vouched: None,
             now: test.at,
+            fuel: None,
         })
     }
 }

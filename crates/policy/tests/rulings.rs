@@ -7,7 +7,7 @@
 mod world;
 
 use model::{ApprovalTerms, AttributeType, ReasonCode, RiskTier, Sources, Team, Tool, Trust, User, Verdict};
-use policy::{Approvers, BasePolicies, Fact, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
+use policy::{Approvers, BasePolicies, Fact, Fuel, Mode, PolicySet, Question, TenantPolicy, Unanswerable};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -716,6 +716,82 @@ fn long(bytes: usize) -> World {
 fn patterns() -> String {
     let one = |number: usize| format!("context.input.text like \"*{}{number}*\"", "a".repeat(250));
     (0..6).map(one).collect::<Vec<_>>().join(" || ")
+}
+
+/// Whether a worker's fuel does not suffice to answer this.
+fn is_used_up(set: &PolicySet, question: &Question<'_>) -> bool {
+    let fuel = Fuel::for_a_worker();
+    let with_fuel = Question {
+        fuel: Some(&fuel),
+        ..*question
+    };
+    let _ = set.rule(&with_fuel);
+    fuel.is_used_up()
+}
+
+#[test]
+fn what_would_take_more_than_there_is_fuel_for_says_so_and_is_not_done() {
+    let patterns = format!("{ALL}\n{}", with("forbid", "", &patterns()));
+    let set = long(1)
+        .compile(&BasePolicies::shipped(), &[tenant("mine", &patterns)])
+        .unwrap();
+    for (bytes, suffices) in [(100, true), (20_000, false)] {
+        long(bytes).with_question(|question| {
+            let fuel = Fuel::for_a_worker();
+            let with_fuel = Question {
+                fuel: Some(&fuel),
+                ..*question
+            };
+            let ruling = set.rule(&with_fuel).unwrap();
+            assert_eq!(fuel.is_used_up(), !suffices);
+            assert_eq!(ruling == set.rule(question).unwrap(), suffices);
+        });
+    }
+    // Patterns about a short text take little, whatever it could be.
+    let many = (0..200).map(|number| {
+        with(
+            "forbid",
+            "",
+            &format!("context.input.text like \"*{}*\"", "a".repeat(30)),
+        )
+        .replace("\"it\"", &format!("\"p{number}\""))
+    });
+    let many = format!("{ALL}\n{}", many.collect::<String>());
+    let set = long(1)
+        .compile(&BasePolicies::shipped(), &[tenant("mine", &many)])
+        .unwrap();
+    long(1).with_question(|question| assert!(!is_used_up(&set, question)));
+    // Of many values it takes long to read them, and of many commas in a text it does not.
+    let set = long(1)
+        .compile(&BasePolicies::shipped(), &[tenant("mine", ALL)])
+        .unwrap();
+    for (parameters, suffices) in [
+        (json!({"x": vec![0; 1_000]}), true),
+        (json!({"x": vec![0; 30_000]}), false),
+        (json!({"x": "\",".repeat(30_000)}), true),
+    ] {
+        let mut world = long(1);
+        world.schema = None;
+        world.parameters = parameters;
+        world.with_question(|question| assert_eq!(is_used_up(&set, question), !suffices));
+    }
+    // Each value is held against each that may be there.
+    let values: Vec<_> = (0..400).map(|number| json!({"of": number})).collect();
+    let world = World {
+        schema: Some(json!({"properties": {"x": {"items": {"enum": values}}}})),
+        parameters: json!({"x": vec![json!({"of": 399}); 2_000]}),
+        ..World::default()
+    };
+    let set = world.compile(&BasePolicies::shipped(), &[]).unwrap();
+    world.with_question(|question| {
+        let fuel = Fuel::for_a_worker();
+        let with_fuel = Question {
+            fuel: Some(&fuel),
+            ..*question
+        };
+        assert!(set.rule(&with_fuel).is_err() && fuel.is_used_up());
+        assert!(set.rule(question).is_ok());
+    });
 }
 
 #[test]

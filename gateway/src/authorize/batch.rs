@@ -2,6 +2,7 @@
 //! or its own problem, and all are of the trace that the request names, unless they name another. What a dry run says
 //! holds behind the others: beside what they were answered, anything else would contradict them.
 
+use super::long::Waiting;
 use super::{Accepted, Answer, LookedUp, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
@@ -199,8 +200,14 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 
 impl Accepted {
     /// Prepares every ask of this kind that has no answer yet. Returns those that must be recorded, with their places.
-    async fn prepare_each(&self, items: &mut [Item], kind: Kind) -> Vec<(usize, Ready)> {
-        let Self { gateway, caller, .. } = self;
+    async fn prepare_each(&mut self, items: &mut [Item], kind: Kind) -> Vec<(usize, Ready)> {
+        let (mut permit, mut no_turn) = (self.permit.take(), None);
+        let Self {
+            gateway,
+            caller,
+            deadline,
+            ..
+        } = &*self;
         let (mut waiting, mut yielder, mut fault) = (Vec::new(), Yielder::new(), None);
         for (place, item) in items
             .iter_mut()
@@ -209,11 +216,18 @@ impl Accepted {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up_once(ask, item.tokens_taken, &mut fault).await {
-                    Ok(looked_up) => {
-                        item.as_of = Some(looked_up.as_of);
-                        let taken = &mut item.tokens_taken;
+                    Ok(mut looked_up) => {
+                        let (looked_up, taken) = (&mut looked_up, &mut item.tokens_taken);
+                        let waiting = Waiting {
+                            deadline: *deadline,
+                            permit: permit.as_mut(),
+                            no_turn: &mut no_turn,
+                        };
                         // In the next round an ask behind this one would have taken what is lent for it.
-                        gateway.prepare_lending(caller, ask, &looked_up, taken).await
+                        let step = gateway.prepare_lending(caller, ask, looked_up, taken, waiting);
+                        let step = step.await;
+                        item.as_of = Some(looked_up.as_of);
+                        step
                     }
                     Err(refusal) => Err(refusal),
                 },
@@ -230,11 +244,12 @@ impl Accepted {
                 Ok(Step::Record(ready)) => waiting.push((place, *ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
                 // Judged again in the next round, when what is missing is there.
-                Ok(Step::Fill(_) | Step::LookAgain) => {}
+                Ok(Step::Fill(_) | Step::LookAgain | Step::TakesLong) => {}
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
             yielder.yield_if_due().await;
         }
+        self.permit = permit;
         waiting
     }
 

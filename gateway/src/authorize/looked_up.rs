@@ -12,6 +12,7 @@ use engine::TenantSnapshot;
 use engine::judge::{LookedUpFacts, keeps_runs, run_and_parent};
 use engine::{Ask, Mode, runs};
 use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
+use policy::Fuel;
 use std::sync::Arc;
 
 /// What was found.
@@ -42,11 +43,12 @@ impl LookedUp {
     }
 
     /// What was found, as it is judged with.
-    pub(super) const fn facts(&self) -> LookedUpFacts<'_> {
+    pub(super) const fn facts<'a>(&'a self, fuel: Option<&'a Fuel>) -> LookedUpFacts<'a> {
         LookedUpFacts {
             approval: self.approval.as_ref(),
             run: self.run.as_ref(),
             usage: self.usage.as_ref(),
+            fuel,
             parameters_unknown: false,
         }
     }

@@ -253,12 +253,12 @@ async fn no_dry_run_of_a_batch_is_judged_when_its_caller_does_not_wait_any_more(
     stage.faults.plan([Fault::Hold]);
     let batch = stage
         .call("POST", "/v1/authorize/batch", &stage.agent.token)
-        .header("x-request-timeout-ms", "1000")
+        .header("x-request-timeout-ms", "3000")
         .json(&asks)
         .send();
     let letting_go = async {
         until(|| stage.faults.held() == 1).await;
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        tokio::time::sleep(Duration::from_secs(3)).await;
         stage.faults.let_go();
     };
     let (batch, ()) = tokio::join!(batch, letting_go);

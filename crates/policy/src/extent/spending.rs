@@ -15,8 +15,8 @@ const VISIT: usize = 48;
 const FORGOTTEN: usize = 8;
 
 impl Plan {
-    /// Whether this value takes no more steps than that.
-    pub(super) fn is_within(&self, value: &Value, steps_max: usize, alternatives: Alternatives) -> bool {
+    /// How many steps this value takes, if they are no more than that.
+    pub(super) fn steps(&self, value: &Value, steps_max: usize, alternatives: Alternatives) -> Option<usize> {
         let mut spending = Spending {
             plan: self,
             spent: 0,
@@ -25,7 +25,8 @@ impl Plan {
             open: vec![0; self.nodes.len()],
             known: HashMap::new(),
         };
-        spending.go_through(0, value).is_some()
+        spending.go_through(0, value)?;
+        Some(spending.spent)
     }
 }
 

@@ -80,7 +80,7 @@ fn a_reference_back_is_fine_where_it_goes_into_a_value() {
     ] {
         let extent = Extent::of(&schema).unwrap();
         assert!(extent.is_recursive, "{schema}");
-        assert!(!extent.can_tell(&json!({})), "{schema}");
+        assert!(!extent.can_tell(&json!({}), None), "{schema}");
     }
     for schema in [
         json!({"$ref": "#"}),
@@ -114,13 +114,13 @@ fn a_name_is_a_text_wherever_its_schema_leads_back_to() {
         json!({"propertyNames": {"if": true, "then": {"$ref": "#"}}, "maxLength": 3}),
     ] {
         let rules = accepted(&schema);
-        assert!(rules.read(r#"{"abc": {"longer": 1}}"#).is_ok(), "{schema}");
-        assert!(rules.read(r#"{"abcd": 1}"#).is_err(), "{schema}");
+        assert!(rules.read(r#"{"abc": {"longer": 1}}"#, None).is_ok(), "{schema}");
+        assert!(rules.read(r#"{"abcd": 1}"#, None).is_err(), "{schema}");
     }
     // Nothing that is an object is a name.
     let rules = accepted(&json!({"type": "object", "propertyNames": {"$ref": "#"}}));
-    assert!(rules.read("{}").is_ok());
-    assert!(rules.read(r#"{"a": 1}"#).is_err());
+    assert!(rules.read("{}", None).is_ok());
+    assert!(rules.read(r#"{"a": 1}"#, None).is_err());
     // And nothing in a name is looked at.
     for word in [
         "additionalProperties",
@@ -130,7 +130,7 @@ fn a_name_is_a_text_wherever_its_schema_leads_back_to() {
         "unevaluatedProperties",
     ] {
         let rules = accepted(&json!({"propertyNames": {word: {"$ref": "#"}}}));
-        assert!(rules.read(r#"{"a": {"b": []}}"#).is_ok(), "{word}");
+        assert!(rules.read(r#"{"a": {"b": []}}"#, None).is_ok(), "{word}");
     }
 }
 
@@ -147,7 +147,7 @@ fn what_a_name_has_to_satisfy_is_bounded() {
     let next = |next: Value| next;
     assert!(
         accepted(&chain_of_names(30, next))
-            .read(r#"{"x": {"a": 1}}"#)
+            .read(r#"{"x": {"a": 1}}"#, None)
             .is_ok()
     );
     for length in [40, 10_000] {
@@ -156,7 +156,7 @@ fn what_a_name_has_to_satisfy_is_bounded() {
     let doubling = |next: Value| json!({"allOf": [next.clone(), next]});
     assert!(
         accepted(&chain_of_names(8, doubling))
-            .read(r#"{"x": {"a": 1}}"#)
+            .read(r#"{"x": {"a": 1}}"#, None)
             .is_ok()
     );
     assert!(refused(&chain_of_names(14, doubling)).starts_with("comes to more than"));
@@ -306,13 +306,13 @@ fn a_name_is_that_of_one_subschema() {
     // As where a type is written once more with another description.
     let node = |said: &str| json!({"$id": "node", "description": said, "type": "string"});
     let rules = accepted(&json!({"properties": {"a": node("first"), "b": node("second")}}));
-    assert!(rules.read(r#"{"a": "text", "b": "text"}"#).is_ok());
-    assert!(rules.read(r#"{"a": "text", "b": 1}"#).is_err());
+    assert!(rules.read(r#"{"a": "text", "b": "text"}"#, None).is_ok());
+    assert!(rules.read(r#"{"a": "text", "b": 1}"#, None).is_err());
     // What is written wherever it is used is one schema.
     let user = json!({"$id": "user", "type": "object", "properties": {"of": {"$ref": "user"}}});
     let rules = accepted(&json!({"properties": {"a": user, "b": user, "c": {"$ref": "user"}}}));
-    assert!(rules.read(r#"{"a": {}, "b": {"of": {}}, "c": {}}"#).is_ok());
-    assert!(rules.read(r#"{"c": {"of": 1}}"#).is_err());
+    assert!(rules.read(r#"{"a": {}, "b": {"of": {}}, "c": {}}"#, None).is_ok());
+    assert!(rules.read(r#"{"c": {"of": 1}}"#, None).is_err());
 }
 
 #[test]
@@ -332,9 +332,9 @@ fn a_bundled_schema_is_counted_where_it_is_referred_to() {
         (7, 0, false)
     );
     let rules = accepted(&schema);
-    assert!(rules.read(r#"{"v": {"y": "text"}, "w": "text"}"#).is_ok());
-    assert!(rules.read(r#"{"v": {"y": 1}}"#).is_err());
-    assert!(rules.read(r#"{"w": 1}"#).is_err());
+    assert!(rules.read(r#"{"v": {"y": "text"}, "w": "text"}"#, None).is_ok());
+    assert!(rules.read(r#"{"v": {"y": 1}}"#, None).is_err());
+    assert!(rules.read(r#"{"w": 1}"#, None).is_err());
 }
 
 #[test]
@@ -397,8 +397,8 @@ fn a_way_back_through_other_names_counts_for_each_order_of_them() {
     }});
     assert!(Extent::of(&schema).unwrap().is_recursive);
     let rules = accepted(&schema);
-    assert!(rules.read(r#"{"b": {"a": {"b": {}}}}"#).is_ok());
-    assert!(rules.read(r#"{"b": {"a": {"b": 1}}}"#).is_err());
+    assert!(rules.read(r#"{"b": {"a": {"b": {}}}}"#, None).is_ok());
+    assert!(rules.read(r#"{"b": {"a": {"b": 1}}}"#, None).is_err());
 
     // But each of these within one another, which all refer to those around them, is compiled once for each way there.
     let around = |inner: Value, number: usize| {
@@ -452,9 +452,12 @@ fn errors_are_told_where_few_can_be_collected() {
     let optional = json!({"properties": {"x": {"anyOf": [{"type": "string"}, {"type": "null"}]}}});
     let (few, many) = (json!({"x": [1, 2, 3]}), json!({"x": vec![0; 20_000]}));
     let extent = Extent::of(&optional).unwrap();
-    assert_eq!((extent.can_tell(&few), extent.can_tell(&many)), (true, false));
+    assert_eq!(
+        (extent.can_tell(&few, None), extent.can_tell(&many, None)),
+        (true, false)
+    );
     let plain = Extent::of(&json!({"properties": {"x": {"type": "string"}}})).unwrap();
-    assert!(plain.can_tell(&many));
+    assert!(plain.can_tell(&many, None));
 }
 
 #[test]
@@ -472,7 +475,7 @@ fn a_value_is_checked_where_that_takes_few_steps() {
         .map(|number| (format!("column_{number}"), json!("x")))
         .collect();
     let rows = json!({"rows": vec![row; 800]});
-    assert!(Extent::of(&table).unwrap().can_check(&rows));
+    assert!(Extent::of(&table).unwrap().can_check(&rows, None));
 
     // Values that are each compared with many others.
     let values: Vec<Value> = (10_000..19_000)
@@ -481,8 +484,8 @@ fn a_value_is_checked_where_that_takes_few_steps() {
         .collect();
     let comparing = json!({"properties": {"x": {"items": {"enum": values}}}});
     let extent = Extent::of(&comparing).unwrap();
-    assert!(!extent.can_check(&json!({"x": vec![18_999; 4_900]})));
-    assert!(extent.can_check(&json!({"x": []})));
+    assert!(!extent.can_check(&json!({"x": vec![18_999; 4_900]}), None));
+    assert!(extent.can_check(&json!({"x": []}), None));
 
     // Many values, each gone through by many subschemas, and the same where it refers to itself.
     let items = json!({"allOf": vec![json!({"allOf": vec![json!(true); 90]}); 90]});
@@ -490,12 +493,15 @@ fn a_value_is_checked_where_that_takes_few_steps() {
     let recursive = json!({"properties": {"x": {"items": items}, "y": {"$ref": "#"}}});
     for schema in [wide, recursive] {
         let extent = Extent::of(&schema).unwrap();
-        assert!(!extent.can_check(&json!({"x": vec![0; 10_000]})), "{schema}");
-        assert!(extent.can_check(&json!({"x": [0, 1, 2]})), "{schema}");
+        assert!(
+            !extent.can_check(&json!({"x": vec![0; 10_000]}), None),
+            "{schema}"
+        );
+        assert!(extent.can_check(&json!({"x": [0, 1, 2]}), None), "{schema}");
     }
 }
 fn can_check(schema: &Value, value: &Value) -> bool {
-    Extent::of(schema).unwrap().can_check(value)
+    Extent::of(schema).unwrap().can_check(value, None)
 }
 
 /// A schema that says this of `x` 1,600 times.
@@ -595,7 +601,7 @@ fn names_take_steps_like_texts() {
     ] {
         let schema = often(&schema);
         assert!(
-            !matches!(Extent::of(&schema), Ok(extent) if extent.can_check(&json!({"x": long}))),
+            !matches!(Extent::of(&schema), Ok(extent) if extent.can_check(&json!({"x": long}), None)),
             "{schema}"
         );
     }
@@ -824,9 +830,9 @@ fn an_ask_that_would_take_long_is_refused_before_it_is_checked() {
         "$defs": {"seventy": seventy("#/$defs/one"), "one": {"pattern": r"^[^!]*a\b[^!]*$"}},
     });
     let rules = ParameterRules::of(&action("x", true, Some(slow))).unwrap();
-    assert!(rules.read(r#"{"x":"a"}"#).is_ok());
+    assert!(rules.read(r#"{"x":"a"}"#, None).is_ok());
     let long = json!({"x": "é".repeat(55_000)}).to_string();
-    let Err(Unanswerable::InvalidParameters { pointer, detail }) = rules.read(&long) else {
+    let Err(Unanswerable::InvalidParameters { pointer, detail }) = rules.read(&long, None) else {
         panic!("half a minute of checking was done");
     };
     assert_eq!(pointer, "");

@@ -265,7 +265,7 @@ pub(crate) fn whole(set: &PolicySet, question: &Question<'_>) -> Asked {
 
 fn whole_of(set: &PolicySet, question: &Question<'_>, principal: Principal<'_>) -> Asked {
     let action = set.contents.vocabulary.action("github", "create_issue").unwrap();
-    let parameters = action.parameters.read(question.parameters).unwrap();
+    let parameters = action.parameters.read(question.parameters, None).unwrap();
     let side = &action.sides[usize::from(question.mutates)];
     let declared = crate::json_schema::Record::new();
     let attributes = CallerAttributes::default().of(question.attributes, &declared);

@@ -217,6 +217,7 @@ impl World {
             sources: Some(&self.sources),
             vouched: None,
             now: START,
+            fuel: None,
         })
     }
 

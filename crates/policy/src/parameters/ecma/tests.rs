@@ -13,7 +13,7 @@ fn rules(schema: &Value) -> ParameterRules {
 }
 
 fn allows(schema: &Value, parameters: &Value) -> bool {
-    rules(schema).read(&parameters.to_string()).is_ok()
+    rules(schema).read(&parameters.to_string(), None).is_ok()
 }
 
 fn of_x(schema: &Value) -> Value {
@@ -236,7 +236,8 @@ fn many_patterns_that_come_to_the_same_words_take_no_more_room_than_as_many_othe
 fn whoever_is_told_of_a_pattern_is_told_of_the_one_that_was_sent() {
     let said = |schema: Value, parameters: Value| {
         let rules = rules(&schema);
-        let Err(Unanswerable::InvalidParameters { detail, .. }) = rules.read(&parameters.to_string()) else {
+        let Err(Unanswerable::InvalidParameters { detail, .. }) = rules.read(&parameters.to_string(), None)
+        else {
             panic!("{parameters} was accepted");
         };
         detail
@@ -263,7 +264,7 @@ fn a_schema_in_force_whose_pattern_is_refused_is_satisfied_by_nothing() {
     ] {
         let rules = ParameterRules::of(&action("x", true, Some(schema.clone()))).unwrap();
         assert!(rules.fault().is_some(), "{schema}");
-        assert!(rules.read("{}").is_err(), "{schema}");
+        assert!(rules.read("{}", None).is_err(), "{schema}");
     }
     assert_eq!(
         fault(of_x(&json!({"pattern": r"\<a"}))),

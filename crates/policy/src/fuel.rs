@@ -1,0 +1,111 @@
+//! How much work a question may be, counted in steps before it is done: whoever answers many on one thread gives each a
+//! little fuel, and has those that would need more answered elsewhere. What is counted follows from the question and the
+//! policies alone, so it is the same however busy the machine is.
+//!
+//! Where the fuel does not suffice, policies are not evaluated and parameters not checked, so nothing that is said then is
+//! an answer: whoever gives fuel has to ask whether it was used up before looking at anything else.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// How many steps have their turn on a thread that others wait for: two milliseconds of it, about. A pattern of thirty
+/// characters about a text of ten kilobytes is a seventh of that.
+const WORKER_STEPS: u64 = 1 << 21;
+/// How many steps an ask has that is little work: a quarter of a millisecond.
+const SHORT_ASK_STEPS: u64 = 1 << 18;
+/// How many steps of the check of parameters are one of those.
+const CHECK_STEPS: u64 = 4;
+
+/// The fuel that is left. It is used up for good by the first piece of work that would need more than there is.
+#[derive(Debug)]
+pub struct Fuel {
+    given: u64,
+    // They are one question's, which is answered on one thread, and atomic only so that a question may be sent to one.
+    left: AtomicU64,
+    is_used_up: AtomicBool,
+}
+
+impl Fuel {
+    /// As much as one ask may take of a thread that others wait for.
+    pub const fn for_a_worker() -> Self {
+        Self::of(WORKER_STEPS)
+    }
+
+    /// As much as an ask takes that is little work.
+    pub const fn for_a_short_ask() -> Self {
+        Self::of(SHORT_ASK_STEPS)
+    }
+
+    const fn of(given: u64) -> Self {
+        Self {
+            given,
+            left: AtomicU64::new(given),
+            is_used_up: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether it was given for an ask that is little work.
+    pub const fn is_for_a_short_ask(&self) -> bool {
+        self.given == SHORT_ASK_STEPS
+    }
+
+    /// How many steps were taken: those that were done, and not what there was too little for.
+    pub fn taken(&self) -> u64 {
+        self.given - self.left()
+    }
+
+    /// Whether an ask that is little work takes no more than was taken.
+    pub fn suits_a_short_ask(&self) -> bool {
+        self.taken() < SHORT_ASK_STEPS
+    }
+
+    /// Whether something needed more than there was, so that nothing that was said is an answer.
+    pub fn is_used_up(&self) -> bool {
+        self.is_used_up.load(Ordering::Relaxed)
+    }
+
+    /// Takes what so many steps need. Returns whether there was more than that.
+    pub(crate) fn take(&self, steps: u64) -> bool {
+        let left = self.left();
+        if steps >= left || self.is_used_up() {
+            self.is_used_up.store(true, Ordering::Relaxed);
+            return false;
+        }
+        self.left.store(left - steps, Ordering::Relaxed);
+        true
+    }
+
+    /// Takes what so many steps of the check of parameters need. Returns whether there was more than that.
+    pub(crate) fn take_for_check(&self, steps: usize) -> bool {
+        self.take(steps as u64 / CHECK_STEPS)
+    }
+
+    /// How many steps the check of parameters may take.
+    pub(crate) fn check_steps(&self) -> usize {
+        if self.is_used_up() {
+            return 0;
+        }
+        usize::try_from(self.left().saturating_mul(CHECK_STEPS)).unwrap_or(usize::MAX)
+    }
+
+    fn left(&self) -> u64 {
+        self.left.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_needs_more_than_there_is_uses_it_up_for_good() {
+        let fuel = Fuel::for_a_worker();
+        assert!(fuel.take(WORKER_STEPS - 10) && fuel.take_for_check(9 * 4));
+        assert!(!fuel.is_used_up());
+        assert_eq!(fuel.check_steps(), 4);
+        assert!(!fuel.suits_a_short_ask() && fuel.taken() == WORKER_STEPS - 1);
+        assert!(!fuel.take(1) && fuel.is_used_up());
+        assert!(!fuel.take(0) && fuel.is_used_up());
+        assert_eq!((fuel.taken(), fuel.check_steps()), (WORKER_STEPS - 1, 0));
+        assert!(!Fuel::for_a_short_ask().take(SHORT_ASK_STEPS));
+    }
+}
