@@ -90,6 +90,8 @@ pub struct WitnessOptions {
     pub quorum: usize,
     /// How long to rest between two rounds.
     pub every: Duration,
+    /// How long to wait before what was found damaged is read once more.
+    pub look_again: Duration,
 }
 
 impl Default for WitnessOptions {
@@ -98,6 +100,7 @@ impl Default for WitnessOptions {
             witnesses: Vec::new(),
             quorum: 1,
             every: Duration::from_secs(10),
+            look_again: Duration::from_secs(1),
         }
     }
 }
@@ -182,6 +185,9 @@ pub struct Cosigning {
     quorum: usize,
     /// How long to rest between two rounds, and how long what is remembered is not compared again during one.
     every: Duration,
+    /// How long to wait before what was found damaged is read once more: one read may meet damage that the next one
+    /// does not, and a gateway that has stopped does not go on by itself.
+    look_again: Duration,
     store: Arc<dyn Store>,
     snapshot: Arc<SnapshotCell>,
     clock: Arc<dyn Clock>,
@@ -221,6 +227,7 @@ impl Cosigning {
                 .collect(),
             quorum: options.quorum,
             every: options.every,
+            look_again: options.look_again,
             store,
             snapshot,
             clock,

@@ -544,6 +544,7 @@ async fn witnesses_are_not_shown_a_ledger_with_a_fault() {
         witnesses: vec![witness],
         quorum: 1,
         every: Duration::from_hours(24),
+        ..WitnessOptions::default()
     })
     .await;
     let gateway = Arc::clone(&scene.world.gateway);

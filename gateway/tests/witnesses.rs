@@ -3,6 +3,9 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, its helpers too")]
 
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
+#[path = "support/stage.rs"]
+mod stage;
+#[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
 use axum::Router;
@@ -21,10 +24,12 @@ use ledger::{
 use model::time::ManualClock;
 use model::{Secret, SecretKind, SystemEntropy, TenantId};
 use serde_json::{Value, json};
+use stage::Stage;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+use store::faults::Damaged;
 use support::hand::Hand;
 use support::home::{self, Home};
 use support::tenancy::{ENTRIES, Tenancy, injected, merging, reading};
@@ -128,6 +133,20 @@ async fn call(witness: &Router, request: Request<Body>) -> (u16, String) {
     (status, String::from_utf8(bytes.to_vec()).unwrap())
 }
 
+/// Options with witnesses, which are asked when a test says so. What was found damaged is read once more at once.
+fn asking(witnesses: Vec<cosigning::Witness>, quorum: usize) -> Options {
+    let witnesses = WitnessOptions {
+        witnesses,
+        quorum,
+        every: Duration::from_hours(24),
+        look_again: Duration::ZERO,
+    };
+    Options {
+        witnesses,
+        ..Options::default()
+    }
+}
+
 /// A gateway with witnesses, which asks them when a test says so.
 struct Scene {
     world: World,
@@ -136,16 +155,7 @@ struct Scene {
 
 impl Scene {
     async fn with(witnesses: Vec<cosigning::Witness>, quorum: usize) -> Self {
-        let witnesses = WitnessOptions {
-            witnesses,
-            quorum,
-            every: Duration::from_hours(24),
-        };
-        let options = Options {
-            witnesses,
-            ..Options::default()
-        };
-        let world = World::start_with(options).await;
+        let world = World::start_with(asking(witnesses, quorum)).await;
         let tenancy = world.tenancy("acme").await;
         Self { world, tenancy }
     }
@@ -503,6 +513,27 @@ async fn a_ledger_whose_end_cannot_be_read_any_more_stops_the_gateway() {
     scene.expect_stopped().await;
 }
 
+/// A gateway that has stopped does not go on by itself.
+#[tokio::test]
+async fn what_one_read_finds_damaged_and_the_next_does_not_stops_no_gateway() {
+    let witness = Standing::new(38).await;
+    let stage = Stage::set_with(asking(vec![witness.named()], 1)).await;
+    let cosigning = &stage.gateway.cosigning;
+    cosigning.ask_all().await;
+    for damaged in [Damaged::Tips, Damaged::Nodes] {
+        stage.ask(&stage::reading()).await.expect(200);
+        stage.faults.damage_once(damaged);
+        cosigning.ask_all().await;
+        assert_eq!(cosigning.fork(), None, "{damaged:?}");
+        let shown = cosigning.witnessed(stage.tenant).unwrap();
+        assert_eq!(shown.size, stage.head().await.seq, "{damaged:?}");
+    }
+    stage.ask(&stage::reading()).await.expect(200);
+    stage.faults.damage(Some(Damaged::Nodes));
+    cosigning.ask_all().await;
+    assert!(cosigning.fork().is_some(), "it stays damaged");
+}
+
 #[tokio::test]
 async fn a_key_whose_time_is_over_shows_witnesses_nothing() {
     let witness = Standing::new(30).await;
@@ -776,14 +807,7 @@ async fn several_gateways_on_one_database_show_a_witness_one_ledger() {
     let witness = Standing::new(29).await;
     let home = Arc::new(Home::Database(home::database().await));
     let operator = Secret::mint(SecretKind::ApiKey, &SystemEntropy);
-    let options = Options {
-        witnesses: WitnessOptions {
-            witnesses: vec![witness.named()],
-            quorum: 1,
-            every: Duration::from_hours(24),
-        },
-        ..Options::default()
-    };
+    let options = asking(vec![witness.named()], 1);
     let clock = Arc::new(ManualClock::at(BEGINNING));
     let mut worlds = Vec::new();
     for _ in 0..2 {

@@ -54,6 +54,8 @@ pub enum Damaged {
     OutcomeOf(DecisionId),
     /// What stands where ledgers end.
     Endings,
+    /// The ends of ledgers and the edges of their trees.
+    Tips,
 }
 
 /// The cause in the errors that it makes.
@@ -84,8 +86,8 @@ pub struct FaultyStore<S: ?Sized> {
     taken: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
     unindexed: Arc<Mutex<Option<TenantId>>>,
-    /// What is found damaged. Locked for a look.
-    damaged: Arc<Mutex<Option<Damaged>>>,
+    /// What is found damaged, and by how many more reads. Locked for a look.
+    damaged: Arc<Mutex<Option<(Damaged, usize)>>>,
     inner: Arc<S>,
 }
 
@@ -260,7 +262,12 @@ impl<S: Store + ?Sized> FaultyStore<S> {
 
     /// Has something found damaged from now on, or nothing.
     pub fn damage(&self, what: Option<Damaged>) {
-        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = what;
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = what.map(|what| (what, usize::MAX));
+    }
+
+    /// Has something found damaged by the next read of it, and by no other.
+    pub fn damage_once(&self, what: Damaged) {
+        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, 1));
     }
 
     /// How often turns were asked for reservations so far.
@@ -300,13 +307,17 @@ impl<S: Store + ?Sized> FaultyStore<S> {
 impl<S: ?Sized> FaultyStore<S> {
     /// Fails where what is found damaged is among what is read.
     fn fail_if_damaged(&self, is_read: impl FnOnce(Damaged) -> bool) -> Result<(), StoreError> {
-        let damaged = *self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
-        match damaged.filter(|damaged| is_read(*damaged)) {
-            Some(_) => Err(StoreError::Corrupt {
+        let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((what, reads)) = &mut *damaged
+            && *reads > 0
+            && is_read(*what)
+        {
+            *reads -= 1;
+            return Err(StoreError::Corrupt {
                 what: Planned.to_string(),
-            }),
-            None => Ok(()),
+            });
         }
+        Ok(())
     }
 }
 
@@ -628,6 +639,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
+        self.fail_if_damaged(|damaged| damaged == Damaged::Tips)?;
         self.read()?.tip(tenant).await
     }
 

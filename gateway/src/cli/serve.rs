@@ -294,6 +294,7 @@ pub(super) fn witnesses(options: &Serve) -> anyhow::Result<WitnessOptions> {
         witnesses,
         quorum,
         every: Duration::from_secs(options.witness_seconds.get()),
+        ..WitnessOptions::default()
     })
 }
 

@@ -236,25 +236,25 @@ impl Cosigning {
     }
 
     /// What the database says of a ledger now. One that a witness has cosigned and whose end cannot be read any more
-    /// stops the gateway.
+    /// stops the gateway: it is not known to be the one that was cosigned.
     async fn newest_or_stop(&self, tenant: TenantId) -> Result<Checkpoint, StoreError> {
-        let newest = self.newest(tenant).await;
-        if let Err(StoreError::Corrupt { what }) = &newest {
-            self.stop_if_seen(tenant, what);
+        let has_seen = |place: &usize| self.kept().seen(tenant, *place).is_some();
+        let Some(place) = (0..self.clients.len()).find(has_seen) else {
+            return self.newest(tenant).await;
+        };
+        let mut newest = self.newest(tenant).await;
+        if matches!(newest, Err(StoreError::Corrupt { .. })) {
+            tokio::time::sleep(self.look_again).await;
+            newest = self.newest(tenant).await;
         }
-        newest
-    }
-
-    /// A ledger whose end cannot be read is not known to be the one that a witness is remembered to have cosigned.
-    fn stop_if_seen(&self, tenant: TenantId, what: &str) {
-        let seen = |place: &usize| self.kept().seen(tenant, *place).is_some();
-        if let Some(place) = (0..self.clients.len()).find(seen) {
+        if let Err(StoreError::Corrupt { what }) = &newest {
             self.stop(Fork {
                 tenant,
                 witness: self.clients[place].name().to_owned(),
-                what: Difference::Unprovable(what.to_owned()),
+                what: Difference::Unprovable(what.clone()),
             });
         }
+        newest
     }
 
     /// What the database says of a ledger now.
@@ -356,7 +356,12 @@ impl Cosigning {
         if old == 0 {
             return Ok(Ok(request));
         }
-        match tree::consistency(&*self.store, tenant, old, checkpoint.size).await {
+        let mut proof = tree::consistency(&*self.store, tenant, old, checkpoint.size).await;
+        if matches!(proof, Err(TreeError::Store(StoreError::Corrupt { .. }))) {
+            tokio::time::sleep(self.look_again).await;
+            proof = tree::consistency(&*self.store, tenant, old, checkpoint.size).await;
+        }
+        match proof {
             Ok(proof) => request.proof = proof,
             Err(TreeError::Store(StoreError::Corrupt { what }) | TreeError::Unprovable(what)) => {
                 return Ok(Err(Difference::Unprovable(what)));
