@@ -5,12 +5,17 @@ use crate::OpenError;
 use crate::file::log_path;
 use crate::open;
 use crate::writer::Writer;
+use canon::Digest;
+use model::{ApprovalStatus, Timestamp};
 use sqlx::migrate::Migrate;
 use sqlx::{Connection, Row, SqliteConnection};
 use std::error::Error;
-use store::conformance::sample::Chain;
-use store::conformance::try_commit;
-use store::{CommitError, Journal, Records, Store, StoreError};
+use store::conformance::sample::{Chain, approval, approved, name};
+use store::conformance::{commit, try_commit};
+use store::{
+    ApprovalFilter, Approvals, Batch, Budgets, CommitError, Journal, Records, ReplyKey, ReplyRow, Store,
+    StoreError,
+};
 
 async fn pragma(connection: &mut SqliteConnection, name: &'static str) -> String {
     let row = sqlx::query(name).fetch_one(connection).await.unwrap();
@@ -186,6 +191,113 @@ async fn a_migration_that_was_changed_afterwards_is_refused() {
         error.source().unwrap().to_string().contains("migration 1"),
         "{error:?}"
     );
+}
+
+/// Makes the tables of approvals and answers what they were before step 21, with the rows that they have.
+const BEFORE_VALUES_APART: [&str; 7] = [
+    "DROP INDEX approvals_status; DROP INDEX approvals_open; DROP INDEX replies_at;
+     ALTER TABLE approvals RENAME TO kept_approvals;
+     ALTER TABLE replies RENAME TO kept_replies",
+    include_str!("../../../../migrations/sqlite/0005_approvals.sql"),
+    "CREATE TABLE replies (
+         tenant_no INTEGER NOT NULL,
+         caller    BLOB    NOT NULL,
+         key       TEXT    NOT NULL,
+         request   BLOB    NOT NULL,
+         bytes     BLOB    NOT NULL,
+         PRIMARY KEY (tenant_no, caller, key)
+     ) STRICT, WITHOUT ROWID",
+    include_str!("../../../../migrations/sqlite/0014_replies_at.sql"),
+    "INSERT INTO approvals (tenant_no, id, agent, status, expires_at, value)
+     SELECT tenant_no, id, agent, status, expires_at, value FROM kept_approvals",
+    "INSERT INTO replies (tenant_no, caller, key, request, bytes, at)
+     SELECT tenant_no, caller, key, request, bytes, at FROM kept_replies",
+    "DROP TABLE kept_approvals; DROP TABLE kept_replies;
+     DELETE FROM _sqlx_migrations WHERE version = 21",
+];
+
+/// Everything that is in the schema of a database, in words.
+async fn schema(folder: &Folder) -> Vec<(String, String, Option<String>)> {
+    let mut stranger = folder.stranger().await;
+    let rows = sqlx::query_as("SELECT type, name, sql FROM sqlite_schema ORDER BY type, name");
+    let rows = rows.fetch_all(&mut stranger).await.unwrap();
+    stranger.close().await.unwrap();
+    rows
+}
+
+#[tokio::test]
+async fn approvals_and_answers_of_an_earlier_version_are_all_there_and_found_as_new_ones() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let (mut one, mut two) = (Chain::new(1), Chain::new(2));
+    let mut pending = approval(1, 1_000);
+    pending.request.parameters = Some(format!(r#"{{"text":"{}"}}"#, "a".repeat(10_000)));
+    let agreed = approved(&approval(2, 2_000));
+    let reply = ReplyRow {
+        key: ReplyKey {
+            tenant: one.tenant,
+            caller: [1; 16],
+            key: name("k"),
+        },
+        request: Digest::ZERO,
+        bytes: vec![7; 10_000].into(),
+        at: Timestamp::from_millis(7),
+    };
+    let mut batch = Batch::default();
+    one.approval(&mut batch, &pending);
+    one.approval(&mut batch, &agreed);
+    two.approval(&mut batch, &pending);
+    batch.budgets.replies.push(reply.clone());
+    commit(&store, &batch).await;
+    store.close().await;
+    let as_new = schema(&folder).await;
+    let mut stranger = folder.stranger().await;
+    for statements in BEFORE_VALUES_APART {
+        sqlx::raw_sql(statements).execute(&mut stranger).await.unwrap();
+    }
+    stranger.close().await.unwrap();
+    assert_ne!(schema(&folder).await, as_new);
+
+    let store = folder.open().await;
+    let filter = |status| ApprovalFilter { agent: None, status };
+    for (tenant, status, expected) in [
+        (one.tenant, None, vec![agreed.clone(), pending.clone()]),
+        (one.tenant, Some(ApprovalStatus::Approved), vec![agreed]),
+        (two.tenant, None, vec![pending.clone()]),
+    ] {
+        let found = store.approvals(tenant, &filter(status), None, 10).await;
+        assert_eq!(found.unwrap().found, expected);
+    }
+    assert_eq!(store.replies_after(one.tenant, None, 10).await.unwrap(), [reply]);
+    let agreed = approved(&pending);
+    let mut batch = Batch::default();
+    two.approval(&mut batch, &agreed);
+    commit(&store, &batch).await;
+    let found = store.approval(two.tenant, agreed.id).await;
+    assert_eq!(found.unwrap(), Some(agreed));
+    store.close().await;
+    assert_eq!(schema(&folder).await, as_new);
+}
+
+/// In a table without rowids a row is its key, and SQLite reads all of it to compare it with another one. What is in
+/// these has a bound of some kB, and is seldom longer than what stands within the page.
+#[tokio::test]
+async fn no_long_value_is_read_to_find_another_row() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let names = "SELECT name FROM pragma_table_list WHERE schema = 'main' AND wr = 1 ORDER BY name";
+    let names: Vec<String> = sqlx::query_scalar(names).fetch_all(&store.readers).await.unwrap();
+    let expected = [
+        "buckets",
+        "budgets",
+        "outcomes",
+        "quota_counters",
+        "requests",
+        "reservations",
+        "run_links",
+        "runs",
+    ];
+    assert_eq!(names, expected);
 }
 
 #[tokio::test]
