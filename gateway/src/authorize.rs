@@ -158,7 +158,7 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
-            let mut looked_up = self.look_up(caller, ask, tokens_taken).await?;
+            let mut looked_up = self.look_up(caller, ask, tokens_taken, deadline).await?;
             let waiting = Waiting {
                 deadline,
                 permit: Some(&mut *permit),

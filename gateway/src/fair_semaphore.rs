@@ -10,6 +10,9 @@
 //! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
 //! these places, and whoever comes later is behind one turn of another. Its agents and its people are as two tenants
 //! there: who has to stop an agent does not wait behind it.
+//!
+//! What asks look up has one as well, with as many places: an approval may be large, a batch names a hundred, and whoever
+//! waits for a reader itself waits behind all of them, whosever they are.
 
 use crate::fairness_key::FairnessKey;
 use crate::http::{Code, Refusal};
@@ -30,8 +33,11 @@ const WAITING_MAX: usize = 32;
 const LONG_ASKS_WAITING_MAX: usize = 256;
 /// How many of a tenant who only read wait at once: they have no bodies, and most are done within a millisecond.
 const READS_WAITING_MAX: usize = 256;
-/// How many of the readers of a store are left to others: one for ledgers that are read in parts, and one for what asks
-/// look up.
+/// How many of a tenant wait at once to have something looked up: as many as there are places for asks. Their bodies
+/// have bounded room of their own.
+const LOOK_UPS_WAITING_MAX: usize = 2_048;
+/// How many of the readers of a store are left to others: for what asks look up, and for ledgers that are read in
+/// parts.
 const READERS_LEFT: usize = 2;
 /// When to ask again that was told that there are others, in seconds.
 pub(crate) const BUSY_RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
@@ -116,6 +122,20 @@ impl FairSemaphore {
         }
     }
 
+    /// For asks that have something looked up in a store with so many readers: as many at once as lists and searches.
+    pub fn for_look_ups(readers: usize) -> Self {
+        let at_once = readers.saturating_sub(READERS_LEFT).max(READERS_LEFT);
+        Self {
+            permits: Arc::new(Semaphore::new(at_once)),
+            at_once,
+            waiting_max: LOOK_UPS_WAITING_MAX,
+            ..Self::waiting(
+                WAIT_MAX,
+                "this gateway looks up much for other asks; try again when that is done",
+            )
+        }
+    }
+
     fn waiting(wait_max: Duration, busy: &'static str) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(1)),
@@ -165,6 +185,11 @@ impl FairSemaphore {
             _of_share: acquire_owned(permits).await,
             _of_all: acquire_owned(Arc::clone(&self.permits)).await,
         }
+    }
+
+    /// How many of a share wait.
+    pub fn waiting_of(&self, key: impl Into<FairnessKey>) -> usize {
+        self.waiting_max - self.share_of(key.into()).waiting.available_permits()
     }
 
     fn share_of(&self, key: FairnessKey) -> Share {
@@ -273,6 +298,28 @@ mod tests {
             drop(place);
             drop(now(other.as_mut()).await.unwrap());
         }
+    }
+
+    #[tokio::test]
+    async fn what_asks_look_up_waits_for_a_turn_and_whoever_goes_away_leaves_its_place() {
+        let look_ups = FairSemaphore::for_look_ups(4);
+        let first = look_ups.acquire(ONE).await.unwrap();
+        let second = look_ups.acquire(ONE).await.unwrap();
+        let (mut gone, mut third) = (Box::pin(look_ups.acquire(ONE)), pin!(look_ups.acquire(ONE)));
+        let mut other = pin!(look_ups.acquire(OTHER));
+        assert!(now(gone.as_mut()).await.is_none());
+        assert!(now(third.as_mut()).await.is_none());
+        assert!(now(other.as_mut()).await.is_none());
+        assert_eq!((look_ups.waiting_of(ONE), look_ups.waiting_of(OTHER)), (2, 1));
+        drop(gone);
+        assert_eq!(look_ups.waiting_of(ONE), 1);
+        drop(first);
+        let place = now(other.as_mut()).await.unwrap();
+        assert!(now(third.as_mut()).await.is_none());
+        drop(place);
+        drop(now(third.as_mut()).await.unwrap());
+        assert_eq!((look_ups.waiting_of(ONE), look_ups.waiting_of(OTHER)), (0, 0));
+        drop(second);
     }
 
     /// The permit, if it is to be had without waiting.

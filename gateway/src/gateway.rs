@@ -195,6 +195,9 @@ pub struct Gateway {
     pub readings: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.
     pub reads: FairSemaphore,
+    /// Acquired before something is looked up for an ask or an observation, and given back before it waits for anything
+    /// else. Nobody in a turn of the sequencer waits for it.
+    pub look_ups: FairSemaphore,
     /// Whether the store can be read.
     pub readable: SingleFlight<Result<(), Refusal>>,
     /// Noting how large the database is, if that can be told.

@@ -162,6 +162,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         background: Arc::new(Background::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
         reads: FairSemaphore::for_reads(store.readers()),
+        look_ups: FairSemaphore::for_look_ups(store.readers()),
         readable: SingleFlight::idle(),
         size: SingleFlight::idle(),
         store,

@@ -12,6 +12,7 @@ use futures_util::future::{Either, FutureExt, join_all, select};
 use gateway::admission::Occupancy;
 use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::Options;
+use gateway::http::json::Bounds;
 use model::Directory;
 use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
@@ -292,20 +293,23 @@ fn with_long_text(mut ask: Value) -> Value {
 async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_it_the_agents_of_a_tenant() {
     /// How many have half of 64 MiB.
     const KEPT: usize = 54;
+    /// How much each of them takes at least.
+    const LONG_TEXT: usize = 616_000;
     let stage = Arc::new(Stage::set().await);
     let other = stage.tenancy("quiet").await;
     let mut long = with_long_text(changing());
     // It is looked up before anything is judged, and there it is held.
     long["approval_id"] = json!("apr_00000000000000000000000000");
     stage.faults.hold_approvals(true);
-    let waiting: Vec<_> = (0..KEPT)
-        .map(|_| post(&stage, "/v1/authorize", long.clone()))
-        .collect();
-    until(|| stage.faults.approvals_held() == KEPT).await;
+    let first = post(&stage, "/v1/authorize", long.clone());
+    until(|| stage.faults.approvals_held() == 1).await;
+    // What the others take: they would wait for the first, and not for as long as this may take.
+    let bounds = Bounds::of(&stage.gateway.options).of_agents_of(stage.tenant);
+    let of_others = bounds.keep((KEPT - 1) * LONG_TEXT).unwrap();
     // Which leaves less than several evaluations take that are short but for their defaults.
     long["context"]["attributes"] = json!({"note": "x".repeat(200_000)});
     let last = post(&stage, "/v1/authorize", long.clone());
-    until(|| stage.faults.approvals_held() == KEPT + 1).await;
+    until(|| stage.faults.approvals_held() == 2).await;
     let several = json!({
         "subject": {"type": "agent", "id": "builder"},
         "action": {"name": "create_issue", "properties": {"text": "x".repeat(2_000)}},
@@ -333,7 +337,8 @@ async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_
     let beside = with_long_text(support::tenancy::reading());
     stage.authorize(&other.token, &beside).await;
     stage.faults.hold_approvals(false);
-    for asked in waiting.into_iter().chain([last]) {
+    drop(of_others);
+    for asked in [first, last] {
         asked.await.unwrap().problem(409, "approval_not_usable");
     }
     stage.ask(&with_long_text(changing())).await.expect(200);
@@ -523,6 +528,77 @@ async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused(
         "{}",
         refused.len()
     );
+}
+
+/// What an approval takes to be read is up to whoever has asked for it, and a batch names a hundred.
+#[tokio::test]
+async fn asks_that_have_something_looked_up_wait_in_a_line_in_which_tenants_take_turns() {
+    let stage = Arc::new(Stage::set().await);
+    let other = stage.tenancy("quiet").await;
+    let look_ups = &stage.gateway.look_ups;
+    let at_once = stage.store.readers() - READERS_LEFT;
+    let mut taken = join_all((0..at_once).map(|_| look_ups.acquire(stage.tenant))).await;
+    let naming_one = |mut ask: Value| {
+        ask["approval_id"] = json!("apr_00000000000000000000000000");
+        ask
+    };
+    let ask = naming_one(reading());
+    let looked_up = post(&stage, "/v1/authorize", ask.clone());
+    let left = post(&stage, "/v1/authorize", ask.clone());
+    let in_batch = post(&stage, "/v1/authorize/batch", json!({"asks": [ask.clone()]}));
+    let others = post_as(
+        &stage,
+        &other.token,
+        "/v1/authorize",
+        naming_one(support::tenancy::reading()),
+    );
+    let waiting = || (look_ups.waiting_of(stage.tenant), look_ups.waiting_of(other.id));
+    until(|| waiting() == (3, 1)).await;
+    // Nobody else waits with them.
+    stage.ask(&reading()).await.expect(200);
+    stage.ask(&named(changing(), "call-1")).await.expect(200);
+    let ready = stage.get("/readyz", "").await;
+    assert_eq!(ready.status, 200, "{}", ready.text());
+    assert_eq!(waiting(), (3, 1));
+    // Whoever does not wait that long is told so.
+    let hurried = stage.call("POST", "/v1/authorize", &stage.agent.token);
+    let hurried = hurried.header("x-request-timeout-ms", "50").json(&ask);
+    hurried.send().await.problem(503, "deadline_exceeded");
+    // Who hangs up has no place any more.
+    left.abort();
+    until(|| waiting() == (2, 1)).await;
+    // With one place free, the other tenant goes before what is left of the first.
+    stage.faults.hold_approvals(true);
+    drop(taken.pop());
+    until(|| stage.faults.approvals_held() == 1).await;
+    assert_eq!(waiting(), (2, 0));
+    stage.faults.hold_approvals(false);
+    others.await.unwrap().problem(409, "approval_not_usable");
+    looked_up.await.unwrap().problem(409, "approval_not_usable");
+    let answers = in_batch.await.unwrap().expect(200);
+    assert_eq!(answers["answers"][0]["code"], "approval_not_usable");
+    assert_eq!(waiting(), (0, 0));
+    drop(taken);
+    stage.assert_sound().await;
+}
+
+/// Whether a refused ask was answered before may be asked as often as one likes, and so may what a run has seen.
+#[tokio::test]
+async fn what_was_answered_before_and_the_run_of_an_observation_are_looked_up_in_line() {
+    let stage = Arc::new(Stage::set().await);
+    let mut ask = named(reading(), "call-1");
+    ask["agent"] = json!({"id": "agt_00000000000000000000000000"});
+    let look_ups = &stage.gateway.look_ups;
+    let at_once = stage.store.readers() - READERS_LEFT;
+    let taken = join_all((0..at_once).map(|_| look_ups.acquire(stage.tenant))).await;
+    let refused = post(&stage, "/v1/authorize", ask);
+    let seen = json!({"source_trust": "trusted_internal_unsigned"});
+    let observed = post(&stage, "/v1/runs/run-1/observations", seen);
+    until(|| look_ups.waiting_of(stage.tenant) == 2).await;
+    drop(taken);
+    refused.await.unwrap().problem(403, "agent_mismatch");
+    observed.await.unwrap().expect(201);
+    stage.assert_sound().await;
 }
 
 /// It takes a reader from those who ask as a list does.

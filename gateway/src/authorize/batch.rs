@@ -264,7 +264,7 @@ impl Accepted {
     ) -> Result<LookedUp, Refusal> {
         let Self { gateway, caller, .. } = self;
         if ask.mode != Mode::DryRun {
-            return gateway.look_up(caller, ask, tokens_taken).await;
+            return gateway.look_up(caller, ask, tokens_taken, self.deadline).await;
         }
         if let Some(fault) = fault.as_ref() {
             return Err(fault.clone());
@@ -272,7 +272,7 @@ impl Accepted {
         if self.deadline.is_some_and(|deadline| deadline < Instant::now()) {
             return Err(Refusal::deadline_exceeded());
         }
-        let looked_up = gateway.look_up(caller, ask, tokens_taken).await;
+        let looked_up = gateway.look_up(caller, ask, tokens_taken, self.deadline).await;
         *fault = looked_up
             .as_ref()
             .err()

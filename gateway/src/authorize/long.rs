@@ -69,7 +69,9 @@ impl Gateway {
     ) -> Result<Step, Refusal> {
         // Others that were before it have been counted meanwhile.
         if since.elapsed() >= WORK_MAX {
-            *looked_up = self.look_up(caller, ask, *tokens_taken).await?;
+            // As many are looked up at once as there are turns, one of a tenant. So they do not wait in the line for that,
+            // and nobody waits for a turn behind one who does.
+            *looked_up = self.look_up_in_turn(caller, ask).await?;
         }
         self.metrics.count_long_ask();
         in_place_of_a_worker(|| self.prepare((caller, ask), looked_up, tokens_taken, None))

@@ -1,6 +1,7 @@
 //! What is looked up for an ask before it is judged: the approval that it names, what its run has seen, where a tenant
 //! has that kept, and what it counts against, for a dry run, for an estimate that is only observed, and where policies
-//! look at that. Most asks need nothing of that, and then nothing is read.
+//! look at that. Most asks need nothing of that, and then nothing is read. The others wait in a line for it, in which
+//! tenants take turns: what one looks up may be large, and all tenants have the same readers.
 
 use super::usage::Counted;
 use super::{asking, request_key};
@@ -14,6 +15,7 @@ use engine::{Ask, Mode, runs};
 use model::{Approval, ApprovalId, Name, RunTaint, TenantId, Usage};
 use policy::Fuel;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// What was found.
 pub(super) struct LookedUp {
@@ -64,30 +66,35 @@ impl LookedUp {
 impl Gateway {
     /// Looks up what has to be known. It may be stale by the time the ask is recorded: then that is turned back, or, of
     /// how much is used, counted exactly. What it counts against is that of one revision, by which it has to be judged.
-    /// `tokens_taken` says whether the buckets were taken from already: whom they refuse is not worth a read.
+    /// `tokens_taken` says whether the buckets were taken from already: whom they refuse is not worth a read. Nobody waits
+    /// for a turn beyond `deadline`.
     pub(super) async fn look_up(
         &self,
         caller: &AgentCaller,
         ask: &Ask,
         tokens_taken: bool,
+        deadline: Option<Instant>,
     ) -> Result<LookedUp, Refusal> {
         let as_of = self.snapshot.as_of(caller.tenant);
         let tenant = self.tenant(caller.tenant)?;
-        let looks_at_usage = tenant.policies.looks_at_usage();
-        let is_quoted = match ask.mode {
-            Mode::Enforce => false,
-            // One that was answered before has that answer again, and nothing is quoted.
-            Mode::Observe => ask.estimate.is_some() && !self.was_answered(caller, ask),
-            Mode::DryRun => true,
-        };
-        let counts = looks_at_usage || is_quoted;
         let is_in_run = ask.run().is_some() && keeps_runs(&tenant);
-        if named_approval(ask).is_none() && !is_in_run && !counts {
+        if named_approval(ask).is_none() && !is_in_run && !self.counts(caller, ask, &tenant) {
             return Ok(LookedUp::nothing(as_of));
         }
         if !tokens_taken {
             self.check_buckets(caller, ask, &tenant).await?;
         }
+        drop(tenant);
+        let _turn = self.look_ups.acquire_until(caller.tenant, deadline).await?;
+        self.look_up_in_turn(caller, ask).await
+    }
+
+    /// Looks up what has to be known by what is in force now, for whoever has a turn: the line for it may have taken a
+    /// while.
+    pub(super) async fn look_up_in_turn(&self, caller: &AgentCaller, ask: &Ask) -> Result<LookedUp, Refusal> {
+        let as_of = self.snapshot.as_of(caller.tenant);
+        let tenant = self.tenant(caller.tenant)?;
+        caller.refresh(&tenant, self.clock.now())?;
         let approval = self.approval_of(caller.tenant, ask).await?;
         let run = self.run_of(&tenant, ask).await?;
         let mut looked_up = LookedUp {
@@ -95,7 +102,8 @@ impl Gateway {
             run,
             ..LookedUp::nothing(as_of)
         };
-        if counts {
+        if self.counts(caller, ask, &tenant) {
+            let looks_at_usage = tenant.policies.looks_at_usage();
             looked_up.counted_at = Some(tenant.revision);
             let agent = tenant.directory.agents.get(&caller.agent.id);
             let agent = agent.unwrap_or(&caller.agent);
@@ -104,6 +112,17 @@ impl Gateway {
             looked_up.usage = looks_at_usage.then(|| Arc::new(usage()));
         }
         Ok(looked_up)
+    }
+
+    /// Whether it has to be found out what an ask counts against.
+    fn counts(&self, caller: &AgentCaller, ask: &Ask, tenant: &TenantSnapshot) -> bool {
+        let is_quoted = match ask.mode {
+            Mode::Enforce => false,
+            // One that was answered before has that answer again, and nothing is quoted.
+            Mode::Observe => ask.estimate.is_some() && !self.was_answered(caller, ask),
+            Mode::DryRun => true,
+        };
+        is_quoted || tenant.policies.looks_at_usage()
     }
 
     /// Refuses an ask that the buckets refuse, unless it was answered before. Of those that gateways share, tokens are

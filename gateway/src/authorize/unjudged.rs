@@ -62,7 +62,7 @@ impl Gateway {
     }
 
     /// The recorded answer to an ask with a request id. Whom a bucket refuses does not come here, so it costs no more
-    /// reads than that lets through.
+    /// reads than that lets through, and each of them in its turn.
     async fn recorded_before(
         &self,
         caller: &AgentCaller,
@@ -72,7 +72,10 @@ impl Gateway {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
-        match self.store.answered_request(&key).await? {
+        let turn = self.look_ups.acquire(caller.tenant).await?;
+        let found = self.store.answered_request(&key).await?;
+        drop(turn);
+        match found {
             Some(found) if found.ask != ask.digest => Err(reused()),
             Some(found) if repeat.permits(found.reason.verdict()) => {
                 self.metrics.count_repeat();
