@@ -2,7 +2,7 @@
 
 use crate::{Scene, balance, costing, observed, tokens};
 use futures_util::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 #[tokio::test]
 async fn an_allowed_ask_holds_its_estimate_in_every_budget_it_counts_against() {
@@ -280,19 +280,19 @@ async fn only_what_is_allowed_holds_anything() {
     assert_eq!(scene.standing().await, [100, 0, 0, 0, 0]);
 }
 
+/// What was decided of each ask of a batch.
+fn decisions(answers: &Value) -> Vec<Value> {
+    let answers = answers["answers"].as_array().unwrap().iter();
+    answers.map(|answer| answer["decision"].clone()).collect()
+}
+
 #[tokio::test]
 async fn asks_of_one_batch_see_what_those_before_them_hold() {
     let scene = Scene::set().await;
     scene.budgets(&[(json!({}), 100)]).await;
     let asks = json!({"asks": [costing(60), costing(60), costing(40), costing(1)]});
     let answers = scene.post("/v1/authorize/batch", &asks).await.expect(200);
-    let decisions: Vec<_> = answers["answers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|answer| answer["decision"].clone())
-        .collect();
-    assert_eq!(decisions, ["allow", "deny", "allow", "deny"]);
+    assert_eq!(decisions(&answers), ["allow", "deny", "allow", "deny"]);
     assert_eq!(scene.standing().await, [0, 100, 0, 0, 0]);
 }
 
@@ -307,13 +307,7 @@ async fn a_dry_run_in_a_batch_finds_what_the_others_have_left() {
     };
     let asks = json!({"asks": [dry(41), costing(60), dry(60), dry(40)]});
     let answers = scene.post("/v1/authorize/batch", &asks).await.expect(200);
-    let decisions: Vec<_> = answers["answers"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|answer| answer["decision"].clone())
-        .collect();
-    assert_eq!(decisions, ["deny", "allow", "deny", "allow"]);
+    assert_eq!(decisions(&answers), ["deny", "allow", "deny", "allow"]);
     assert_eq!(scene.standing().await, [40, 60, 0, 0, 0]);
 }
 
