@@ -9,16 +9,19 @@
 //! - byte 0: [`VERBATIM`] and the text follows; [`TOKENS`] and tokens follow; anything else is the first byte of a text that was
 //!   stored before there was this.
 //! - [`value`]: what a string in JSON is if it is not just a string; [`words`]: the strings that have a number;
+//! - [`places`]: what is named by its place, and how that is found;
 //! - [`rows`]: the bodies and the answers of a batch, and how they are read again.
 //!
 //! It knows nothing of JSON but quotes, and nothing of what a text means: whatever is packed is the same bytes when it is read.
 
+mod places;
 mod rows;
 mod value;
 mod words;
 
 use canon::Digest;
 use model::{TenantId, Timestamp};
+use places::Places;
 pub(crate) use rows::{PackedRows, answer, body};
 use value::Value;
 
@@ -47,9 +50,9 @@ const STRING_BYTES_MIN: usize = 3;
 #[derive(Debug, Default)]
 struct Known<'t> {
     /// Values in the order in which they first came: those of the body, those of the row, and those of the answer so far.
-    values: Vec<Value>,
+    values: Places<Value>,
     /// The other strings of the body, in their order: those that are no words, and those that were not always.
-    strings: Vec<&'t [u8]>,
+    strings: Places<&'t [u8]>,
     /// Whether strings are noted, which is while the body is packed; behind it they are named.
     notes_strings: bool,
 }
@@ -109,36 +112,38 @@ impl<'t> Known<'t> {
     }
 
     /// The place of a value.
-    fn place(&self, value: &Value) -> Option<u8> {
-        let place = self.values.iter().position(|known| known == value)?;
-        u8::try_from(place).ok()
+    fn place(&mut self, value: &Value) -> Option<u8> {
+        if value.can_come_again() {
+            self.values.place(value)
+        } else {
+            None
+        }
     }
 
-    /// The place of a string, if it is to be named by it.
+    /// The place of a string, if it is to be named by it. While strings are noted none is, and once no byte can hold
+    /// another place none is looked for.
     fn string(&mut self, inner: &'t [u8]) -> Option<u8> {
-        let place = self.strings.iter().position(|known| *known == inner);
-        if !self.notes_strings {
-            return u8::try_from(place?).ok();
+        if inner.len() < STRING_BYTES_MIN {
+            return None;
         }
-        let has_room = u8::try_from(self.strings.len()).is_ok();
-        if place.is_none() && has_room && inner.len() >= STRING_BYTES_MIN {
-            self.strings.push(inner);
+        if self.notes_strings {
+            self.strings.note(inner);
+            return None;
         }
-        None
+        self.strings.place(&inner)
     }
 
     /// Remembers a value, unless it has a place or no byte can hold one.
     fn note(&mut self, value: Value) {
-        if self.place(&value).is_none() {
-            self.note_new(value);
+        if value.can_come_again() {
+            self.values.note(value);
         }
     }
 
     /// Remembers a value that has no place, unless no byte can hold one.
     fn note_new(&mut self, value: Value) {
-        let has_room = u8::try_from(self.values.len()).is_ok();
-        if has_room && value.can_come_again() {
-            self.values.push(value);
+        if value.can_come_again() {
+            self.values.note_new(value);
         }
     }
 }
@@ -279,13 +284,13 @@ fn unpack_token<'p>(packed: &'p [u8], text: &mut Vec<u8>, known: &mut Known<'_>)
     let word = || words::word(number).map(str::as_bytes);
     let (before, inner, after) = match *token {
         AGAIN => {
-            known.values.get(usize::from(number))?.write_text(text);
+            known.values.listed().get(usize::from(number))?.write_text(text);
             return Some(rest);
         }
         WORD => ("\"", word()?, "\""),
         MEMBER => (",\"", word()?, "\":"),
         FIRST_MEMBER => ("{\"", word()?, "\":"),
-        STRING => ("\"", *known.strings.get(usize::from(number))?, "\""),
+        STRING => ("\"", *known.strings.listed().get(usize::from(number))?, "\""),
         _ => return None,
     };
     text.extend_from_slice(before.as_bytes());

@@ -21,8 +21,9 @@ fn row() -> RowValues {
 fn packed(body: &str, answer: &[u8]) -> (Vec<u8>, Vec<u8>) {
     let mut known = Known::of_nothing();
     let packed = pack(body.as_bytes(), &mut known);
-    assert_eq!(known.values, Known::of_body(body).values);
-    assert_eq!(known.strings, Known::of_body(body).strings);
+    let read = Known::of_body(body);
+    assert_eq!(known.values.listed(), read.values.listed());
+    assert_eq!(known.strings.listed(), read.strings.listed());
     known.extend(&row(), &Digest::of(body.as_bytes()));
     (packed, pack(answer, &mut known))
 }
@@ -162,6 +163,108 @@ fn more_values_than_a_byte_can_name_are_packed_all_the_same() {
     assert_eq!(read(&body, answer), (text.clone(), text.into()));
 }
 
+/// What has a place, as it was found when the first answers were stored: by comparing it with all that is known.
+#[derive(Default)]
+struct Compared<'t> {
+    values: Vec<Value>,
+    strings: Vec<&'t str>,
+}
+
+impl<'t> Compared<'t> {
+    /// An array of strings that are no words, packed as a body where strings are noted, and else as an answer.
+    fn pack(&mut self, items: &'t [String], notes_strings: bool) -> Vec<u8> {
+        let mut packed = vec![TOKENS, b'['];
+        for (at, item) in items.iter().enumerate() {
+            if at > 0 {
+                packed.push(b',');
+            }
+            assert_eq!(words::number(item.as_bytes()), None, "{item}");
+            if let Some(value) = Value::of(item.as_bytes()) {
+                self.push_value(value, &mut packed);
+            } else {
+                self.push_string(item, notes_strings, &mut packed);
+            }
+        }
+        packed.push(b']');
+        packed
+    }
+
+    fn push_value(&mut self, value: Value, packed: &mut Vec<u8>) {
+        if let Some(place) = self.values.iter().position(|known| *known == value) {
+            packed.extend([AGAIN, u8::try_from(place).unwrap()]);
+        } else {
+            value.write_to(packed);
+            self.note(value);
+        }
+    }
+
+    fn push_string(&mut self, item: &'t str, notes_strings: bool, packed: &mut Vec<u8>) {
+        let place = self.strings.iter().position(|known| *known == item);
+        if let Some(place) = place.filter(|_| !notes_strings) {
+            packed.extend([STRING, u8::try_from(place).unwrap()]);
+            return;
+        }
+        packed.extend_from_slice(format!("\"{item}\"").as_bytes());
+        if notes_strings && place.is_none() && self.strings.len() < 256 && item.len() >= 3 {
+            self.strings.push(item);
+        }
+    }
+
+    fn note(&mut self, value: Value) {
+        if value.can_come_again() && self.values.len() < 256 && !self.values.contains(&value) {
+            self.values.push(value);
+        }
+    }
+}
+
+/// One of the strings that there are of a kind: some that are just strings, the shortest of which have no place, two
+/// kinds of values that come again, and one that does not.
+fn string_of(kind: u8, number: u32) -> String {
+    match kind {
+        0 => format!("s{number}"),
+        1 => Digest::of(&number.to_be_bytes()).to_string(),
+        2 => Timestamp::from_millis(number.into()).to_string(),
+        _ => format!("{number:024x}"),
+    }
+}
+
+/// What is stored of a body and an answer is what it always was, and is read again.
+fn assert_stored_as_ever(body: &[String], told: &[String]) {
+    let text = serde_json::to_string(body).unwrap();
+    let told_text = serde_json::to_string(told).unwrap();
+    let mut compared = Compared::default();
+    let expected_body = compared.pack(body, true);
+    let row = row();
+    compared.note(Value::tenant(row.tenant));
+    compared.note(Value::Time(row.at.millis()));
+    for digest in [row.prev, row.hash, Digest::of(text.as_bytes())] {
+        compared.note(Value::Digest(*digest.as_bytes()));
+    }
+    let expected_answer = compared.pack(told, false);
+
+    let (packed_body, packed_answer) = packed(&text, told_text.as_bytes());
+    assert_eq!(packed_body, expected_body);
+    assert_eq!(packed_answer, expected_answer);
+    assert_eq!(read(&packed_body, packed_answer), (text, told_text.into()));
+}
+
+/// Nothing that is stored changes with how a place is found, be there places left or not.
+#[test]
+fn what_is_packed_is_the_same_bytes_however_much_is_known() {
+    for different in [3, 20, 200, 255, 256, 257, 400] {
+        let numbers = (0..900).map(|number| number % different);
+        let body: Vec<_> = numbers
+            .flat_map(|number| (0..4).map(move |kind| string_of(kind, number)))
+            .collect();
+        // The other way round, and with what the body does not have.
+        let told: Vec<_> = (0..different + 10)
+            .rev()
+            .flat_map(|number| [0, 0, 1, 2, 1, 3].map(|kind| string_of(kind, number)))
+            .collect();
+        assert_stored_as_ever(&body, &told);
+    }
+}
+
 /// Whoever changes a packed row by hand is found out by whoever verifies what is read, so something has to be read.
 #[test]
 fn what_cannot_be_unpacked_is_read_as_it_stands() {
@@ -198,6 +301,21 @@ fn texts() -> impl Strategy<Value = String> {
         "[\\x00-\\x20]{0,3}",
     ];
     proptest::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+/// Strings of which many come more than once, also those that come when there is no place left.
+fn strings() -> impl Strategy<Value = Vec<String>> {
+    let string = (0_u8..4, 0_u32..500).prop_map(|(kind, number)| string_of(kind, number));
+    proptest::collection::vec(string, 0..2_500)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(24))]
+
+    #[test]
+    fn any_strings_are_packed_to_the_bytes_that_they_always_were(body in strings(), told in strings()) {
+        assert_stored_as_ever(&body, &told);
+    }
 }
 
 proptest! {

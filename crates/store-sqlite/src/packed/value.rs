@@ -32,7 +32,7 @@ const DIGITS: [u8; 256] = {
 /// moves the places of both. So there is never another kind, nor another of [`PREFIXES`] or of [`HEX`], unless
 /// answers that are packed with it begin with another byte than [`TOKENS`](super::TOKENS), and what a body makes
 /// known goes by that byte.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Value {
     /// `sha256:` and 64 digits.
     Digest([u8; 32]),
