@@ -19,7 +19,8 @@ const RESERVED_PREFIX: u64 = u64::from_be_bytes(*b"$serde_j");
 pub(super) struct Member {
     /// The key in the output, escaped, without its quotes.
     key: Range<usize>,
-    /// Where the member ends in the output.
+    /// Where the member ends in the output. While it is open that is not known, and this is the first member of its
+    /// object, by which the member that the object is in is found.
     end: usize,
     /// Where the key begins in the input.
     at: usize,
@@ -97,7 +98,7 @@ impl Scanner<'_> {
         let index = self.members.len();
         self.members.push(Member {
             key: key.clone(),
-            end: 0,
+            end: first,
             at,
             prefix,
         });
@@ -106,10 +107,18 @@ impl Scanner<'_> {
         Ok(order != Some(Ordering::Greater))
     }
 
-    /// The keys of the members that are open, outermost first, escaped.
-    pub(super) fn open_keys(&self) -> impl Iterator<Item = &[u8]> {
-        let open = self.members.iter().filter(|member| member.end == 0);
-        open.map(|member| &self.out[member.key.clone()])
+    /// The keys of the members that are open, outermost first, escaped, where the last member is open. Nothing else is
+    /// looked at: beside each of them there may be thousands that are closed.
+    pub(super) fn open_keys(&self) -> Vec<&[u8]> {
+        let mut keys = Vec::new();
+        let mut open = self.members.last();
+        while let Some(member) = open {
+            keys.push(&self.out[member.key.clone()]);
+            // INVARIANT: before the first member of an object stands the member that the object is in, and it is open.
+            open = self.members[..member.end].last();
+        }
+        keys.reverse();
+        keys
     }
 
     /// Puts the members from `first` on, which stand in the output from `start` to its end, in order, or notes that they are not.

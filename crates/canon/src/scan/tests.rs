@@ -298,6 +298,7 @@ fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
         r#"[{"z":{"a":1},"minimum" : #,"a":[{"multipleOf":#}]}]"#,
         r#"{"properties":{"default":{"maxLength":#}}}"#,
         r#"{"properties":{"properties":{"items":{"exclusiveMaximum":#}}}}"#,
+        r#"{"const":{"a":1},"items":[{"enum":[1]},{"a":{"default":{"b":0},"c":0},"maximum":#}]}"#,
     ] {
         assert_eq!(refused_at(json), None, "{json}");
     }
@@ -310,6 +311,10 @@ fn of_the_integers_in_a_schema_only_bounds_are_rounded() {
         (r#"{"properties":{"maximum":#}}"#, "/properties/maximum"),
         (r#"{"_meta":{"maximum":#}}"#, "/_meta/maximum"),
         (r#"{"x\"maximum":#}"#, "/x\"maximum"),
+        (
+            r#"{"a":{"b":0},"default":{"c":{"d":0},"e":[{"f":0,"maximum":#}]}}"#,
+            "/default/e/0/maximum",
+        ),
     ] {
         assert_eq!(refused_at(json).as_deref(), Some(pointer), "{json}");
     }
