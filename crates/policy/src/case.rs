@@ -5,6 +5,7 @@ use crate::comparison::{self, WrittenBytes};
 use crate::condition::Condition;
 use crate::context::{CallerAttributes, Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
+use crate::fuel::Fuel;
 use crate::like;
 use crate::parameters::{ParameterRules, Parameters};
 use crate::question::{Question, Unanswerable};
@@ -16,14 +17,23 @@ use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
 use model::AgentId;
 use std::rc::Rc;
 
+/// To find a policy, to look at it, and to add up what its condition takes is as much work as so many steps, whether it
+/// is evaluated then or not.
+const FOUND_STEPS: u64 = 64;
+
+#[cfg(test)]
+thread_local! {
+    /// How many policies were looked at on this thread.
+    static LOOKED_AT: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// A question that is asked for one principal, and the policies that can be about it.
 pub(crate) struct Case<'s> {
     pub(crate) known: Known<'s>,
+    /// None where they would take more than the question has fuel for.
     found: Vec<(&'s Rule, Presence)>,
     agent: AgentId,
     steps: Steps,
-    /// Whether it would take more than the question has fuel for: then nothing is evaluated.
-    is_out_of_fuel: bool,
     pub(crate) asked: Asked,
 }
 
@@ -91,7 +101,7 @@ impl Steps {
         steps
     }
 
-    /// How many steps of a pattern all of it is, about, of so many policies.
+    /// How many steps all of it is, about, of so many policies that were found.
     fn all(&self, policies: usize) -> u64 {
         [
             self.usual.all(),
@@ -219,6 +229,47 @@ impl<'s> Known<'s> {
     pub(crate) fn parameters(&self) -> &Parameters<'s> {
         &self.made.parameters
     }
+
+    /// The policies that can be about this question, which has these facts for this principal, on this side of its
+    /// action; none where there is less fuel than it takes to look at them.
+    fn policies(
+        &self,
+        facts: &Facts<'_>,
+        (question, principal): (&Question<'_>, Principal<'_>),
+        mutates: bool,
+    ) -> Vec<(&'s Rule, Presence)> {
+        // A question may have some dozens of cases, and the first of them has used it up.
+        if question.fuel.is_some_and(Fuel::is_used_up) {
+            return Vec::new();
+        }
+        let (contents, action) = (self.contents, self.action);
+        let vocabulary = &*contents.vocabulary;
+        let base = facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]);
+        let own = facts.find(contents.index(), contents.numbers(action, mutates));
+        let count = base.count() + own.count();
+        let steps = FOUND_STEPS.saturating_mul(count as u64);
+        if question.fuel.is_some_and(|fuel| !fuel.take(steps)) {
+            return Vec::new();
+        }
+        let mut found = Vec::with_capacity(count);
+        for number in base.numbers() {
+            found.push((&vocabulary.base_rules[number as usize], Presence::Always));
+        }
+        for number in own.numbers() {
+            let TenantRule { rule, presence } = &contents.rules[number as usize];
+            found.push((rule, *presence));
+        }
+        #[cfg(test)]
+        LOOKED_AT.set(LOOKED_AT.get() + found.len());
+        found.retain(|(rule, _)| {
+            let annotations = &rule.statement.annotations;
+            let is_advice = annotations.effect == PolicyEffect::Advice;
+            rule.statement.is_about(principal.kind())
+                // Most asks carry nothing that advice is about, and then it is not asked for.
+                && (!is_advice || self.parameters().may_concern(&annotations.obligations))
+        });
+        found
+    }
 }
 
 impl<'s> Case<'s> {
@@ -266,34 +317,21 @@ impl<'s> Case<'s> {
             .attributes
             .of(question.attributes, &vocabulary.attributes)?;
         let facts = Facts::new((question, principal), side, parameters, attributes);
-        let mut found = Vec::new();
-        for number in facts.find(&vocabulary.base_index, &action.base[usize::from(mutates)]) {
-            found.push((&vocabulary.base_rules[number as usize], Presence::Always));
-        }
-        for number in facts.find(contents.index(), contents.numbers(action, mutates)) {
-            let TenantRule { rule, presence } = &contents.rules[number as usize];
-            found.push((rule, *presence));
-        }
-        found.retain(|(rule, _)| {
-            let annotations = &rule.statement.annotations;
-            let is_advice = annotations.effect == PolicyEffect::Advice;
-            rule.statement.is_about(principal.kind())
-                // Most asks carry nothing that advice is about, and then it is not asked for.
-                && (!is_advice || parameters.may_concern(&annotations.obligations))
-        });
-        let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
-        let reads = conditions.fold(reads, |reads, condition| reads.union(condition.reads));
+        let mut found = known.policies(&facts, (question, principal), mutates);
         let steps = Steps::of(&found, &known, question);
-        let is_out_of_fuel = question
-            .fuel
-            .is_some_and(|fuel| !fuel.take(steps.all(found.len())));
-        // What nobody evaluates is not made.
-        let reads = if is_out_of_fuel { ReadSet::default() } else { reads };
+        let has_fuel = question.fuel.is_none_or(|fuel| fuel.take(steps.all(found.len())));
+        let reads = if has_fuel {
+            let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
+            conditions.fold(reads, |reads, condition| reads.union(condition.reads))
+        } else {
+            found.clear();
+            // What nobody evaluates is not made.
+            ReadSet::default()
+        };
         Ok(Self {
             agent: question.agent.id,
             asked: facts.ask(reads, &known.made.user_teams),
             steps,
-            is_out_of_fuel,
             known,
             found,
         })
@@ -322,9 +360,6 @@ impl<'s> Case<'s> {
 
     /// Whether the conditions of these policies hold.
     pub(crate) fn evaluate(&self, wanted: impl Fn(Presence) -> bool) -> Vec<Evaluated<'s>> {
-        if self.is_out_of_fuel {
-            return Vec::new();
-        }
         let evaluator = self.asked.evaluator();
         let wanted = self.found.iter().filter(|(_, presence)| wanted(*presence));
         wanted
@@ -413,3 +448,6 @@ impl Evaluated<'_> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 
 use crate::evaluate::Asked;
 use crate::facts::{self, TYPES};
-use crate::index::{Index, Position};
+use crate::index::{Found, Index, Position};
 use crate::input;
 use crate::json_schema::{Record, Shape};
 use crate::members::{members, record};
@@ -211,7 +211,7 @@ impl<'q> Facts<'q> {
     }
 
     /// The policies in this index that are about the question, if these are the numbers of its action.
-    pub(crate) fn find(&self, index: &Index, actions: &[u32]) -> Vec<u32> {
+    pub(crate) fn find<'i>(&self, index: &'i Index, actions: &[u32]) -> Found<'i> {
         let principal = Position {
             entity: &self.principal,
             ancestors: &self.teams,

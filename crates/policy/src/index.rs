@@ -31,6 +31,27 @@ struct Named {
     within: u32,
 }
 
+/// The policies that are found for a question, in lists as the index keeps them: how many there are is known before any
+/// of them is looked at.
+#[derive(Debug)]
+pub(crate) struct Found<'i>(Vec<&'i [u32]>);
+
+impl Found<'_> {
+    /// How many there are at most: one about several actions is counted as often as they hold.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().copied().map(<[u32]>::len).sum()
+    }
+
+    /// Their numbers, each once, in ascending order.
+    pub(crate) fn numbers(&self) -> Vec<u32> {
+        let mut numbers = self.0.concat();
+        // A policy about several actions is found as often as they hold.
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers
+    }
+}
+
 /// An entity of a question, and everything that it is in.
 #[derive(Clone, Copy)]
 pub(crate) struct Position<'a> {
@@ -81,8 +102,8 @@ impl Index {
         Numbers::of(&self.actions, position)
     }
 
-    /// The policies whose scope is about these, in ascending order.
-    pub(crate) fn find(&self, actions: &[u32], principal: Position<'_>, resource: Position<'_>) -> Vec<u32> {
+    /// The policies whose scope is about these.
+    pub(crate) fn find(&self, actions: &[u32], principal: Position<'_>, resource: Position<'_>) -> Found<'_> {
         let principals = Numbers::of(&self.others, principal);
         let resources = Numbers::of(&self.others, resource);
         let mut found = Vec::new();
@@ -90,15 +111,12 @@ impl Index {
             for principal in principals.as_slice() {
                 for resource in resources.as_slice() {
                     if let Some(policies) = self.policies.get(&[*action, *principal, *resource]) {
-                        found.extend_from_slice(policies);
+                        found.push(policies.as_slice());
                     }
                 }
             }
         }
-        // A policy about several actions is found as often as they hold.
-        found.sort_unstable();
-        found.dedup();
-        found
+        Found(found)
     }
 
     fn anchor(&mut self, constraint: &PrincipalOrResourceConstraint) -> u32 {
@@ -203,7 +221,10 @@ mod tests {
             entity: &resource,
             ancestors: &[],
         };
-        index.find(actions.as_slice(), principal, resource)
+        let found = index.find(actions.as_slice(), principal, resource);
+        let numbers = found.numbers();
+        assert!(found.count() >= numbers.len());
+        numbers
     }
 
     #[test]

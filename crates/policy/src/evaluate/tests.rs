@@ -132,7 +132,7 @@ fn decide(
     let found = index.find(actions.as_slice(), principal.position(), resource.position());
     let evaluator = asked.evaluator();
     let (mut permits, mut forbids, mut errors) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
-    for number in found {
+    for number in found.numbers() {
         let Parsed { statement, template } = &policies[number as usize];
         if !statement
             .scope
