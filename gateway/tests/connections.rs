@@ -1108,6 +1108,38 @@ async fn who_asks_for_what_takes_long_waits_for_others_who_do_and_nobody_else_wa
 }
 
 #[tokio::test]
+async fn an_ask_takes_long_also_for_many_plain_policies_in_many_cases() {
+    let stage = Stage::set().await;
+    let policies = (0..200).map(|number| {
+        format!(
+            r#"@id("p{number}") forbid (principal, action == Action::"github/get_file", resource)
+                when {{ context.trust.rank > 9 }};"#
+        )
+    });
+    let policies = json!({"name": "many", "cedar": policies.collect::<String>()});
+    stage.admin("POST", "/v1/policies", &policies).await.expect(201);
+    let mut act = Value::Null;
+    for number in 0..8 {
+        let name = format!("delegator-{number}");
+        stage.hire(json!({"name": name, "tools": "all"})).await;
+        act = if act.is_null() {
+            json!({"sub": name})
+        } else {
+            json!({"sub": name, "act": act})
+        };
+    }
+    let counted = || counted(&stage, "countersign_long_asks_total ");
+    stage.ask(&ask(1)).await.expect(200);
+    assert_eq!(counted(), 0);
+    let mut in_many_names = ask(2);
+    in_many_names["act"] = act;
+    in_many_names["user"] = json!({"id": "ada"});
+    in_many_names["tool_call"]["mutates_state"] = json!(true);
+    stage.ask(&in_many_names).await.expect(200);
+    assert_eq!(counted(), 1);
+}
+
+#[tokio::test]
 async fn a_tenant_that_takes_too_much_of_the_workers_is_held_to_short_asks_there() {
     let stage = Stage::set().await;
     let other = stage.tenancy("quiet").await;

@@ -5,7 +5,6 @@ use crate::comparison::{self, WrittenBytes};
 use crate::condition::Condition;
 use crate::context::{CallerAttributes, Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
-use crate::fuel::Fuel;
 use crate::like;
 use crate::parameters::{ParameterRules, Parameters};
 use crate::question::{Question, Unanswerable};
@@ -17,9 +16,22 @@ use cedar_policy_core::evaluator::{EvaluationError, Evaluator};
 use model::AgentId;
 use std::rc::Rc;
 
+/// To look up what names a team, wherever policies may be, and to make it a parent, is as much work as so many steps, for
+/// each team of whoever a case is of.
+const TEAM_STEPS: u64 = 512;
 /// To find a policy, to look at it, and to add up what its condition takes is as much work as so many steps, whether it
 /// is evaluated then or not.
 const FOUND_STEPS: u64 = 64;
+/// To see whether it is about an obligation, and to have that done with others, is as much as so many, in each ruling. Of a
+/// policy that is found all are counted: of advice they are looked at before anybody knows whether it applies.
+const OBLIGATION_STEPS: u64 = 32;
+/// To see whether a policy holds, but for its condition, is as much as so many.
+const EVALUATED_STEPS: u64 = 64;
+/// To rule with one that holds, in the order of ids, is as much as so many, in each ruling that is made of what was
+/// evaluated.
+const RULED_STEPS: u64 = 64;
+/// To evaluate a part of a condition is as much as so many.
+const PART_STEPS: u64 = 32;
 
 #[cfg(test)]
 thread_local! {
@@ -101,13 +113,14 @@ impl Steps {
         steps
     }
 
-    /// How many steps all of it is, about, of so many policies that were found.
-    fn all(&self, policies: usize) -> u64 {
+    /// How many steps it is, about, to evaluate so many policies that were found, of which these are the sums, and to
+    /// make so many rulings of that.
+    fn all(&self, policies: usize, rulings: u64) -> u64 {
         [
             self.usual.all(),
-            self.parts.all().saturating_mul(32),
+            self.parts.all().saturating_mul(PART_STEPS),
             self.compared_bytes.all() / 2,
-            policies as u64 * 32,
+            (policies as u64).saturating_mul(EVALUATED_STEPS + RULED_STEPS * rulings),
         ]
         .into_iter()
         .fold(0, u64::saturating_add)
@@ -239,7 +252,8 @@ impl<'s> Known<'s> {
         mutates: bool,
     ) -> Vec<(&'s Rule, Presence)> {
         // A question may have some dozens of cases, and the first of them has used it up.
-        if question.fuel.is_some_and(Fuel::is_used_up) {
+        let steps = TEAM_STEPS.saturating_mul(principal.team_count(question.agent) as u64);
+        if question.fuel.is_some_and(|fuel| !fuel.take(steps)) {
             return Vec::new();
         }
         let (contents, action) = (self.contents, self.action);
@@ -261,6 +275,14 @@ impl<'s> Known<'s> {
         }
         #[cfg(test)]
         LOOKED_AT.set(LOOKED_AT.get() + found.len());
+        let obligations = found
+            .iter()
+            .map(|(rule, _)| rule.statement.annotations.obligations.len() as u64);
+        let steps = OBLIGATION_STEPS * contents.rulings();
+        let steps = steps.saturating_mul(obligations.sum());
+        if question.fuel.is_some_and(|fuel| !fuel.take(steps)) {
+            return Vec::new();
+        }
         found.retain(|(rule, _)| {
             let annotations = &rule.statement.annotations;
             let is_advice = annotations.effect == PolicyEffect::Advice;
@@ -319,7 +341,8 @@ impl<'s> Case<'s> {
         let facts = Facts::new((question, principal), side, parameters, attributes);
         let mut found = known.policies(&facts, (question, principal), mutates);
         let steps = Steps::of(&found, &known, question);
-        let has_fuel = question.fuel.is_none_or(|fuel| fuel.take(steps.all(found.len())));
+        let needed = steps.all(found.len(), contents.rulings());
+        let has_fuel = question.fuel.is_none_or(|fuel| fuel.take(needed));
         let reads = if has_fuel {
             let conditions = found.iter().filter_map(|(rule, _)| rule.condition.as_ref());
             conditions.fold(reads, |reads, condition| reads.union(condition.reads))

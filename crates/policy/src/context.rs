@@ -128,6 +128,14 @@ impl Principal<'_> {
         }
     }
 
+    /// In how many teams it is.
+    pub(crate) fn team_count(self, agent: &Agent) -> usize {
+        match self {
+            Self::Agent => usize::from(agent.team.is_some()),
+            Self::User(user) => user.registered.map_or(0, |user| user.teams.len()),
+        }
+    }
+
     /// What it is in. A user whom nobody registered is in nothing.
     fn teams(self, agent: &Agent) -> Vec<EntityUID> {
         let of = |team: &Name| facts::team(team.as_str());
@@ -185,8 +193,8 @@ pub(crate) struct Facts<'q> {
     attributes: Value,
     who: Principal<'q>,
     principal: EntityUID,
-    /// What the principal is in.
-    teams: Vec<EntityUID>,
+    /// What the principal is in: made where somebody looks for policies.
+    teams: OnceCell<Vec<EntityUID>>,
     resource: EntityUID,
 }
 
@@ -202,7 +210,7 @@ impl<'q> Facts<'q> {
             attributes,
             who: principal,
             principal: principal.uid(question.agent),
-            teams: principal.teams(question.agent),
+            teams: OnceCell::new(),
             resource: facts::resource(question.resource.unwrap_or_default()),
             question,
             side,
@@ -214,13 +222,18 @@ impl<'q> Facts<'q> {
     pub(crate) fn find<'i>(&self, index: &'i Index, actions: &[u32]) -> Found<'i> {
         let principal = Position {
             entity: &self.principal,
-            ancestors: &self.teams,
+            ancestors: self.teams(),
         };
         let resource = Position {
             entity: &self.resource,
             ancestors: &[],
         };
         index.find(actions, principal, resource)
+    }
+
+    /// What the principal is in.
+    fn teams(&self) -> &[EntityUID] {
+        self.teams.get_or_init(|| self.who.teams(self.question.agent))
     }
 
     /// The question for policies that look at nothing else than this, where these are the teams of its user.
@@ -271,7 +284,7 @@ impl<'q> Facts<'q> {
     fn agent(&self) -> Entity {
         let agent = self.question.agent;
         let (uid, teams) = match self.who {
-            Principal::Agent => (self.principal.clone(), self.teams.clone()),
+            Principal::Agent => (self.principal.clone(), self.teams().to_vec()),
             Principal::User(_) => (Principal::Agent.uid(agent), Principal::Agent.teams(agent)),
         };
         let teams = teams.into_iter().collect();

@@ -2,6 +2,11 @@
 //! little fuel, and has those that would need more answered elsewhere. What is counted follows from the question and the
 //! policies alone, so it is the same however busy the machine is.
 //!
+//! A step is what a pattern takes for one character of a text, about a nanosecond. All else counts as so many as it takes
+//! nanoseconds, within a factor of two: a policy that is found 64, where it is evaluated 64 more, and as many in each ruling
+//! that is made with it; each of its obligations 32 in each ruling, and a part of its condition 32; and a team of
+//! whoever is asked about 512 (`case`).
+//!
 //! Where the fuel does not suffice, policies are not evaluated and parameters not checked, so nothing that is said then is
 //! an answer: whoever gives fuel has to ask whether it was used up before looking at anything else.
 

@@ -41,6 +41,11 @@ impl Obligations {
         &self.all
     }
 
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.all.len()
+    }
+
     /// Those that have something to do: nothing can be redacted that is not there.
     pub(crate) fn about<'o>(
         &'o self,

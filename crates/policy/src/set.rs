@@ -221,6 +221,11 @@ impl Contents {
         }
     }
 
+    /// How many rulings are made of a question: where something is on trial, what would come of that is one of its own.
+    pub(crate) fn rulings(&self) -> u64 {
+        if self.trials.is_empty() { 1 } else { 2 }
+    }
+
     /// Whether a policy counts in this world.
     pub(crate) fn counts(&self, presence: Presence, world: World<'_>) -> bool {
         let is_tried = |trial: usize| match world {

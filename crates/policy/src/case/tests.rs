@@ -1,11 +1,12 @@
 //! That what the cases of a question take is counted before it is done, and not done where there is too little fuel.
 
-use super::LOOKED_AT;
+use super::{EVALUATED_STEPS, FOUND_STEPS, LOOKED_AT, OBLIGATION_STEPS, PART_STEPS, RULED_STEPS, TEAM_STEPS};
 use crate::rule::tests::{numbered, set};
 use crate::tenant::Mode;
-use crate::world::World;
-use model::{Agent, AgentId};
+use crate::world::{World, attributes, name};
+use model::{Agent, AgentId, User};
 use policy::{Fuel, PolicySet, Question};
+use serde_json::json;
 
 /// So many policies like this one.
 fn many(world: &World, count: usize, policy: &str, mode: Mode) -> PolicySet {
@@ -49,4 +50,80 @@ fn nothing_is_looked_at_any_more_when_the_fuel_is_used_up() {
             assert_eq!(fuel.is_used_up(), !suffices);
         });
     }
+}
+
+#[test]
+fn a_policy_is_counted_where_it_is_found_and_in_each_ruling_that_it_may_be_in() {
+    let world = World::default();
+    let taken = |count, policy: &str, mode: &Mode| {
+        let set = many(&world, count, policy, mode.clone());
+        world.with_question(|question| {
+            let fuel = Fuel::for_a_worker();
+            let with_fuel = Question {
+                fuel: Some(&fuel),
+                ..*question
+            };
+            set.rule_with_shadow(&with_fuel).unwrap();
+            assert!(!fuel.is_used_up());
+            fuel.taken()
+        })
+    };
+    let all = "permit (principal, action, resource);";
+    let never = "forbid (principal, action, resource) when { context.trust.rank == 9 };";
+    let notifying = "@obligation(\"notify:a, notify:b, notify:a\") permit (principal, action, resource);";
+    let redacting = "@decision(\"advise\") @obligation(\"redact:parameters.a, redact:parameters.b\")
+        permit (principal, action, resource);";
+    let [once, twice] = [1, 2].map(|rulings| FOUND_STEPS + EVALUATED_STEPS + rulings * RULED_STEPS);
+    for (policy, mode, steps) in [
+        (all, Mode::Enforced, once),
+        (all, Mode::Shadow, twice),
+        (never, Mode::Enforced, once + 5 * PART_STEPS),
+        (notifying, Mode::Enforced, once + 2 * OBLIGATION_STEPS),
+        (notifying, Mode::Shadow, twice + 4 * OBLIGATION_STEPS),
+        // It adds nothing to this ask, and that is looked up for each.
+        (redacting, Mode::Enforced, FOUND_STEPS + 2 * OBLIGATION_STEPS),
+        (
+            "permit (principal is User, action, resource);",
+            Mode::Enforced,
+            FOUND_STEPS,
+        ),
+        (
+            "permit (principal, action, resource == Resource::\"other\");",
+            Mode::Enforced,
+            0,
+        ),
+    ] {
+        let ten_more = taken(20, policy, &mode) - taken(10, policy, &mode);
+        assert_eq!(ten_more, 10 * steps, "{policy}");
+    }
+}
+
+/// What is looked up about each of them, and made of it, takes its time, also where no policy names any.
+#[test]
+fn each_team_of_the_user_is_counted() {
+    let taken = |count: usize, fuel: Fuel| {
+        let user = User {
+            name: name("u-17"),
+            teams: (0..count).map(|number| name(&format!("team-{number}"))).collect(),
+            attributes: attributes(json!({})),
+            roles: std::collections::BTreeSet::new(),
+        };
+        let world = World {
+            user: Some(("u-17".to_owned(), Some(user))),
+            ..World::default()
+        };
+        let set = many(&world, 1, "permit (principal, action, resource);", Mode::Enforced);
+        world.with_question(|question| {
+            let with_fuel = Question {
+                fuel: Some(&fuel),
+                ..*question
+            };
+            set.rule(&with_fuel).unwrap();
+            (!fuel.is_used_up()).then(|| fuel.taken())
+        })
+    };
+    let [few, more] = [2, 12].map(|count| taken(count, Fuel::for_a_worker()).unwrap());
+    assert_eq!(more - few, 10 * TEAM_STEPS);
+    assert!(taken(256, Fuel::for_a_short_ask()).is_some());
+    assert_eq!(taken(512, Fuel::for_a_short_ask()), None);
 }
