@@ -65,10 +65,11 @@ impl WorkerSteps {
         }
     }
 
-    /// Notes what an ask of this tenant has taken, unless that is little work.
+    /// Notes what an ask of this tenant has taken, unless that is little work; all that it was given, if it needs more
+    /// and goes on elsewhere, or nowhere.
     pub fn note(&self, tenant: TenantId, fuel: &Fuel, now: Instant) {
         if !fuel.suits_a_short_ask() {
-            self.charge(tenant, fuel.taken(), now);
+            self.charge(tenant, fuel.charged(), now);
         }
     }
 
@@ -178,6 +179,29 @@ mod tests {
             assert!(!steps.fuel(OTHER, now).is_for_a_short_ask());
             assert!(!steps.fuel(ONE, now).is_for_a_short_ask());
         }
+    }
+
+    #[test]
+    fn an_ask_that_needs_more_than_it_was_given_is_noted_as_all_of_that() {
+        let (steps, now) = (WorkerSteps::new(), Instant::now());
+        let ask_for_much = || {
+            let fuel = steps.fuel(ONE, now);
+            assert!(!fuel.take(u64::MAX));
+            steps.note(ONE, &fuel, now);
+            fuel
+        };
+        let noted = || lock(&steps.accounts).taken[&ONE].steps;
+        for asks in 1..=9 {
+            let fuel = ask_for_much();
+            assert!(!fuel.is_for_a_short_ask());
+            assert_eq!(noted(), asks * fuel.charged());
+        }
+        assert!(noted() > BURST_STEPS);
+        assert!(!steps.fuel(OTHER, now).is_for_a_short_ask());
+        let before = noted();
+        let fuel = ask_for_much();
+        assert!(fuel.is_for_a_short_ask());
+        assert_eq!(noted() - before, fuel.charged());
     }
 
     #[test]

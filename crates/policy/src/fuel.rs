@@ -54,13 +54,23 @@ impl Fuel {
     }
 
     /// How many steps were taken: those that were done, and not what there was too little for.
-    pub fn taken(&self) -> u64 {
+    pub(crate) fn taken(&self) -> u64 {
         self.given - self.left()
     }
 
-    /// Whether an ask that is little work takes no more than was taken.
+    /// How many steps whoever asks is charged with: those that were taken; or all that were given, where something
+    /// needed more. That may have been counted one by one until it was too much, as the check of parameters is.
+    pub fn charged(&self) -> u64 {
+        if self.is_used_up() {
+            self.given
+        } else {
+            self.taken()
+        }
+    }
+
+    /// Whether whoever asks is charged with less than an ask has that is little work.
     pub fn suits_a_short_ask(&self) -> bool {
-        self.taken() < SHORT_ASK_STEPS
+        self.charged() < SHORT_ASK_STEPS
     }
 
     /// Whether something needed more than there was, so that nothing that was said is an answer.
@@ -69,7 +79,7 @@ impl Fuel {
     }
 
     /// Takes what so many steps need. Returns whether there was more than that.
-    pub(crate) fn take(&self, steps: u64) -> bool {
+    pub fn take(&self, steps: u64) -> bool {
         let left = self.left();
         if steps >= left || self.is_used_up() {
             self.is_used_up.store(true, Ordering::Relaxed);
@@ -108,9 +118,13 @@ mod tests {
         assert!(!fuel.is_used_up());
         assert_eq!(fuel.check_steps(), 4);
         assert!(!fuel.suits_a_short_ask() && fuel.taken() == WORKER_STEPS - 1);
+        assert_eq!(fuel.charged(), WORKER_STEPS - 1);
         assert!(!fuel.take(1) && fuel.is_used_up());
         assert!(!fuel.take(0) && fuel.is_used_up());
         assert_eq!((fuel.taken(), fuel.check_steps()), (WORKER_STEPS - 1, 0));
-        assert!(!Fuel::for_a_short_ask().take(SHORT_ASK_STEPS));
+        assert_eq!(fuel.charged(), WORKER_STEPS);
+        let short = Fuel::for_a_short_ask();
+        assert!(short.suits_a_short_ask() && !short.take(SHORT_ASK_STEPS));
+        assert!(!short.suits_a_short_ask() && short.taken() == 0);
     }
 }
