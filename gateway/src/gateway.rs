@@ -27,6 +27,7 @@ use crate::sequencer::Sequencer;
 use crate::single_flight::SingleFlight;
 use crate::slow_lane::SlowLane;
 use crate::snapshot::SnapshotCell;
+use crate::tenant_places::TenantPlaces;
 use crate::watch::Watch;
 use crate::worker_steps::WorkerSteps;
 use engine::{Snapshot, TenantSnapshot};
@@ -164,6 +165,8 @@ pub struct Gateway {
     pub reservation_ends: Ends,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
+    /// The places for exports and files of evidence that are on their way.
+    pub outgoing: Arc<TenantPlaces>,
     /// Tells the job that keeps the search index what to do.
     pub indexing: Arc<Indexing>,
     /// Where the job has come to that erases what is old.

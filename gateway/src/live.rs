@@ -10,9 +10,9 @@ mod page;
 pub mod stream;
 
 use crate::locks::lock;
+use crate::tenant_places::{TenantPlace, TenantPlaces};
 use model::TenantId;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 use store::Advance;
@@ -24,28 +24,20 @@ const STREAMS_MAX: usize = 256;
 const STREAMS_OF_TENANT_MAX: usize = 32;
 
 /// Tells streams that there is something new.
-#[derive(Default)]
 pub struct Live {
     /// Held for as long as it takes to look something up, never across an `await`.
     chains: Mutex<Chains>,
-    /// How many streams there are: what a commit looks at before it takes the lock.
-    streams: AtomicUsize,
+    /// Those of the streams, which are taken and given back while the chains are held. How many are taken is what a
+    /// commit looks at before it takes the lock.
+    places: Arc<TenantPlaces>,
 }
 
 #[derive(Default)]
 struct Chains {
-    /// Those of which there are streams.
-    subscribed: HashMap<TenantId, Chain>,
+    /// Where those end of which there are streams.
+    subscribed: HashMap<TenantId, watch::Sender<u64>>,
     /// There may be no stream any more.
     is_closed: bool,
-}
-
-/// A chain of which there are streams.
-struct Chain {
-    /// Where it ends.
-    end: watch::Sender<u64>,
-    /// How many streams have a place for it.
-    places: usize,
 }
 
 /// Why there is no place for a stream.
@@ -70,6 +62,8 @@ pub(crate) enum Heard {
 pub(crate) struct Place {
     live: Arc<Live>,
     tenant: TenantId,
+    /// None once it is given back.
+    taken: Option<TenantPlace>,
 }
 
 /// By which a stream hears of a chain, for as long as it has its place.
@@ -77,16 +71,25 @@ pub(crate) struct Subscription {
     end: watch::Receiver<u64>,
 }
 
+impl Default for Live {
+    fn default() -> Self {
+        Self {
+            chains: Mutex::default(),
+            places: Arc::new(TenantPlaces::new(STREAMS_MAX, STREAMS_OF_TENANT_MAX)),
+        }
+    }
+}
+
 impl Live {
     /// Notes that chains have grown. Streams wake by themselves.
     pub fn grown(&self, advances: &[Advance]) {
-        if self.streams.load(Ordering::Relaxed) == 0 {
+        if self.streams() == 0 {
             return;
         }
         let chains = self.lock();
         for advance in advances {
-            if let Some(chain) = chains.subscribed.get(&advance.tenant) {
-                chain.end.send_replace(advance.to.head().seq);
+            if let Some(end) = chains.subscribed.get(&advance.tenant) {
+                end.send_replace(advance.to.head().seq);
             }
         }
     }
@@ -100,7 +103,7 @@ impl Live {
 
     /// How many streams there are.
     pub fn streams(&self) -> usize {
-        self.streams.load(Ordering::Relaxed)
+        self.places.taken()
     }
 
     /// A place for a stream of a tenant's chain. Take it before you read, so that nothing comes in between unheard.
@@ -109,20 +112,11 @@ impl Live {
         if chains.is_closed {
             return Err(NoPlace::Closed);
         }
-        let of_tenant = chains.subscribed.get(&tenant).map_or(0, |chain| chain.places);
-        if self.streams() >= STREAMS_MAX || of_tenant >= STREAMS_OF_TENANT_MAX {
-            return Err(NoPlace::Full);
-        }
-        // INVARIANT: it is written under the lock only, so what was compared still holds.
-        self.streams.fetch_add(1, Ordering::Relaxed);
-        let chain = chains.subscribed.entry(tenant).or_insert_with(|| Chain {
-            end: watch::channel(0).0,
-            places: 0,
-        });
-        chain.places += 1;
-        let end = chain.end.subscribe();
+        let taken = Some(self.places.take(tenant).ok_or(NoPlace::Full)?);
+        let end = chains.subscribed.entry(tenant);
+        let end = end.or_insert_with(|| watch::channel(0).0).subscribe();
         let live = Arc::clone(self);
-        Ok((Place { live, tenant }, Subscription { end }))
+        Ok((Place { live, tenant, taken }, Subscription { end }))
     }
 
     fn lock(&self) -> MutexGuard<'_, Chains> {
@@ -148,12 +142,9 @@ impl Subscription {
 impl Drop for Place {
     fn drop(&mut self) {
         let mut chains = self.live.lock();
-        self.live.streams.fetch_sub(1, Ordering::Relaxed);
-        if let Some(chain) = chains.subscribed.get_mut(&self.tenant) {
-            chain.places -= 1;
-            if chain.places == 0 {
-                chains.subscribed.remove(&self.tenant);
-            }
+        drop(self.taken.take());
+        if !self.live.places.has_one(self.tenant) {
+            chains.subscribed.remove(&self.tenant);
         }
     }
 }

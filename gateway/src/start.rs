@@ -20,6 +20,7 @@ use crate::jobs;
 use crate::limits::Limits;
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::outgoing;
 use crate::policies::diff::AT_ONCE_MAX;
 use crate::policies::one_each::OneEach;
 use crate::records::erase::retention::{self, Retention};
@@ -175,6 +176,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         approval_ends: Ends::default(),
         reservation_ends: Ends::default(),
         live,
+        outgoing: Arc::new(outgoing::places()),
         indexing,
         retention: Retention::default(),
         erasures_of: OneEach::default(),

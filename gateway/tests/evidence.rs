@@ -600,9 +600,10 @@ async fn evidence_breaks_off_in_the_middle_of_what_decisions_name_when_its_key_i
     }
     let evidence = world.call("GET", "/v1/ledger/evidence", &tenancy.auditor);
     let mut parts = evidence.respond().await.into_body().into_data_stream();
-    parts.next().await.unwrap().unwrap();
-    let entries = parts.next().await.unwrap().unwrap();
-    assert!(entries.len() > 4 << 20, "{}", entries.len());
+    let mut taken = 0;
+    while taken <= 4 << 20 {
+        taken += parts.next().await.unwrap().unwrap().len();
+    }
     let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
     let key = format!("/v1/keys/{}", whoami["key"].as_str().unwrap());
     let admin = world.add_key(tenancy.id, Role::Admin).await;

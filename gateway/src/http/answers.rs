@@ -7,8 +7,9 @@
 //! What was done is told in any case, and counts. Batches, whose answers are long, are refused before anything of them
 //! is done where their agents have no room left.
 //!
-//! What is streamed takes none: it is read in parts, and none before the one before it is taken. Nor does what is
-//! answered without a credential, which is short, or part of the program.
+//! What is streamed takes none: it is read in parts, and none before the one before it is taken, and there is a bound to
+//! how much of it there is (`crate::outgoing`, `crate::live`). Nor does what is answered without a credential, which is
+//! short, or part of the program.
 
 use super::json;
 use super::refusal::{Code, Refusal};

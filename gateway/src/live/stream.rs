@@ -301,9 +301,15 @@ impl OpenStream {
         };
         drop(permit);
         let mut page = Page::default();
-        for entry in entries {
+        for (looked_at, entry) in (0..).zip(entries) {
             if self.left == 0 {
                 break;
+            }
+            if page.is_full() {
+                // What is behind it is read again when this was taken, and so much is not asked for then.
+                self.asked = looked_at;
+                self.phase = Phase::Reading;
+                return Ok(page);
             }
             let seq = entry.seq;
             if self.kinds.is_empty() || self.kinds.iter().any(|kind| kind.as_str() == entry.kind) {

@@ -15,10 +15,10 @@ use super::file::{BrokenOff, Stretch};
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
+use crate::outgoing;
 use crate::yielding::Yielder;
 use about::{About, Run, Search};
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderName, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -49,6 +49,7 @@ pub async fn evidence(
     Extension(caller): Extension<TenantCaller>,
     Query(about): Query<About>,
 ) -> Result<Response, Refusal> {
+    let place = outgoing::place(&gateway, caller.tenant)?;
     let search = Search {
         store: &*gateway.store,
         readings: &gateway.readings,
@@ -60,14 +61,15 @@ pub async fn evidence(
     let keys = keys.map_err(|what| Refusal::unreadable_keys(&what))?;
     let manifest = manifest(&gateway, &caller, &seqs, run.as_ref());
     let pack = Pack {
-        stretch: Stretch::begin(gateway, caller, &seqs).await?,
+        stretch: Stretch::begin(Arc::clone(&gateway), caller.clone(), &seqs).await?,
         run,
         parts: 0,
         awaited: Vec::new(),
         named: HashSet::new(),
     };
     let rest = Rest::Beginning(Box::new(pack), manifest, keys);
-    let body = Body::from_stream(stream::try_unfold(Some(rest), Rest::next));
+    let parts = stream::try_unfold(Some(rest), Rest::next);
+    let body = outgoing::body(place, &gateway, &caller, parts);
     Ok((
         [(header::CONTENT_TYPE, TAR), (CONTENT_DISPOSITION, ATTACHMENT)],
         body,

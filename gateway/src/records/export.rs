@@ -1,18 +1,19 @@
 //! `GET /v1/ledger/export`: a stretch of the ledger with its answers and a checkpoint at the end, as
 //! `countersign verify` reads it.
 //!
-//! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and holds
-//! nothing open in the store. What keeps the first chunk from being read is refused. What fails midway breaks the
-//! response off, and a file without its last line is not whole. It can be continued with another export, which begins
-//! with the entry after the last one that arrived whole.
+//! It is read a chunk at a time while the caller takes it in, so a slow caller costs one chunk of memory and a place,
+//! and holds nothing open in the store. Both go when the caller takes nothing more (`crate::outgoing`). What keeps the
+//! first chunk from being read is refused. What fails midway breaks the response off, and a file without its last line
+//! is not whole. It can be continued with another export, which begins with the entry after the last one that arrived
+//! whole.
 
 use super::file::{BrokenOff, Stretch};
 use super::range::Range;
 use crate::gateway::Gateway;
 use crate::http::query::Query;
 use crate::http::{Refusal, TenantCaller};
+use crate::outgoing;
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -29,10 +30,12 @@ pub async fn export(
     Extension(caller): Extension<TenantCaller>,
     Query(range): Query<Range>,
 ) -> Result<Response, Refusal> {
+    let place = outgoing::place(&gateway, caller.tenant)?;
     let head = gateway.store.head(caller.tenant).await?;
     let range = range.within(head.seq)?;
-    let stretch = Stretch::begin(gateway, caller, &range).await?;
-    let body = Body::from_stream(stream::try_unfold(Some(Rest::Start(stretch)), Rest::next));
+    let stretch = Stretch::begin(Arc::clone(&gateway), caller.clone(), &range).await?;
+    let parts = stream::try_unfold(Some(Rest::Start(stretch)), Rest::next);
+    let body = outgoing::body(place, &gateway, &caller, parts);
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }
 
