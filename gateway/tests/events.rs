@@ -298,6 +298,47 @@ async fn one_tenant_does_not_take_all_places_and_nobody_waits_for_its_readers() 
     assert_eq!(unread[0].seqs(all.len()).await, all);
 }
 
+/// That page may have four megabytes, and its caller does not have to take it.
+#[tokio::test]
+async fn a_stream_has_its_place_until_its_last_page_is_taken() {
+    let (world, tenancy) = world().await;
+    let path = "/v1/events?from_seq=1&limit=1";
+    let mut streams = Vec::new();
+    for _ in 0..32 {
+        let mut events = Events::open(&world, path, &tenancy.auditor, None).await;
+        assert_eq!(events.seqs(1).await, [1]);
+        streams.push(events);
+    }
+    let refused = world.get(path, &tenancy.auditor).await;
+    refused.problem(429, "too_many_streams");
+    assert!(streams[0].any().await.is_none());
+    assert_eq!(world.gateway.live.streams(), 31);
+    Events::open(&world, path, &tenancy.auditor, None).await;
+}
+
+/// A page is what a stream keeps that nobody takes.
+#[tokio::test]
+async fn a_page_of_long_entries_has_few_of_them_and_none_is_missed() {
+    const LONG: usize = 100 << 10;
+    let (world, tenancy) = world().await;
+    let long = json!({"seqs": [], "text": "x".repeat(LONG)});
+    let mut end = 0;
+    for body in [&long, &json!({"seqs": []})].into_iter().cycle().take(20) {
+        end = world.append(tenancy.id, "bodies_erased", body).await;
+    }
+    let mut events = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
+    let (mut longest, last) = (0, format!("\"seq\":{end},"));
+    while !events.rest.contains(&last) {
+        let page = tokio::time::timeout(PATIENCE, events.body.next()).await.unwrap();
+        let page = page.unwrap().unwrap();
+        longest = longest.max(page.len());
+        events.rest.push_str(std::str::from_utf8(&page).unwrap());
+    }
+    assert!(longest < (256 << 10) + 2 * LONG, "{longest}");
+    let all: Vec<u64> = (1..=end).collect();
+    assert_eq!(events.seqs(all.len()).await, all);
+}
+
 #[tokio::test]
 async fn one_tenants_entries_are_not_another_ones() {
     let (world, tenancy) = world().await;

@@ -7,6 +7,9 @@ use crate::http::Refusal;
 use crate::records::events::Event;
 use store::StoredEntry;
 
+/// A page with so many bytes is full: that is what a stream keeps which nobody takes, with the event that reaches it.
+const FULL: usize = 256 << 10;
+
 /// Events to be sent in one piece.
 #[derive(Default)]
 pub(super) struct Page(String);
@@ -41,6 +44,11 @@ impl Page {
 
     pub(super) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Whether nothing more should be added.
+    pub(super) fn is_full(&self) -> bool {
+        self.0.len() >= FULL
     }
 
     pub(super) fn into_bytes(self) -> bytes::Bytes {

@@ -35,7 +35,7 @@ use tokio::time::Instant;
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 /// Asks proxies of the nginx kind not to collect what should be seen at once.
 const X_ACCEL_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-/// Entries in a page: what a stream holds in memory.
+/// Entries in a page at most.
 const PAGE: u32 = 64;
 /// How long a stream that has read everything does not listen: a commit wakes it at most this often. Nor does one rest
 /// longer that has found nothing in a page.
@@ -83,6 +83,7 @@ pub async fn events(
         seat,
         request_id,
         subscription,
+        asked: PAGE,
         phase: Phase::Beginning,
         spoke: Instant::now(),
     };
@@ -196,6 +197,8 @@ struct OpenStream {
     request_id: RequestId,
     subscription: Subscription,
     kinds: Vec<EntryKind>,
+    /// How many entries are asked for at once: about as many as a page has room for, which is less where they are long.
+    asked: u32,
     phase: Phase,
     /// The first entry that was not looked at.
     next: u64,
@@ -210,19 +213,21 @@ type Part = Option<(Result<Bytes, Infallible>, Option<OpenStream>)>;
 
 impl OpenStream {
     async fn part(mut self) -> Part {
-        let part = match self.next_page().await {
-            Ok(page) => (page, Some(self)),
+        // Only now: until its last page is taken it has its place.
+        if self.left == 0 {
+            return None;
+        }
+        let (page, rest) = match self.next_page().await {
+            Ok(page) => {
+                self.spoke = Instant::now();
+                (page, Some(self))
+            }
             Err(refusal) => {
                 let mut page = Page::default();
                 page.push_end(self.next - 1, &refusal.to_problem(self.request_id.as_str()));
                 (page, None)
             }
         };
-        let (page, mut rest) = part;
-        rest = rest.filter(|rest| rest.left > 0);
-        if let Some(rest) = &mut rest {
-            rest.spoke = Instant::now();
-        }
         Some((Ok(page.into_bytes()), rest))
     }
 
@@ -288,12 +293,12 @@ impl OpenStream {
         if is_closed {
             return Err(stopping());
         }
-        let entries = match store.entries(tenant, self.next, PAGE).await {
+        let entries = match store.entries(tenant, self.next, self.asked).await {
             // It may not be the first of them: what comes before it comes by itself.
             Err(StoreError::Corrupt { .. }) => store.entries(tenant, self.next, 1).await?,
             read => {
                 let entries = read?;
-                if entries.len() < PAGE as usize && !is_used_up(&entries) {
+                if entries.len() < self.asked as usize && !is_used_up(&entries) {
                     self.phase = Phase::Waiting;
                 }
                 entries
@@ -324,6 +329,9 @@ impl OpenStream {
                 }
             }
             self.next = seq + 1;
+        }
+        if !page.is_full() {
+            self.asked = (2 * self.asked).min(PAGE);
         }
         Ok(page)
     }
