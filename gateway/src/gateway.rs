@@ -165,7 +165,7 @@ pub struct Gateway {
     pub reservation_ends: Ends,
     /// Wakes those who follow ledgers.
     pub live: Arc<Live>,
-    /// The places for exports and files of evidence that are on their way.
+    /// The places for exports, files of evidence and replays in lines that are on their way.
     pub outgoing: Arc<TenantPlaces>,
     /// Tells the job that keeps the search index what to do.
     pub indexing: Arc<Indexing>,

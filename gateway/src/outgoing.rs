@@ -1,5 +1,5 @@
-//! What is streamed in parts of some megabytes, as exports and evidence: how much of it there is at once, and what
-//! becomes of what nobody takes.
+//! What is streamed and may be large, as exports, evidence and the results of replays: how much of it there is at once,
+//! and what becomes of what nobody takes.
 //!
 //! The next part is made when the one before is taken. A connection gets a part in small pieces, and what it has not
 //! got yet waits here with whatever makes the next one: what is handed on stays for as long as a caller keeps its
@@ -58,21 +58,43 @@ pub(crate) fn places() -> TenantPlaces {
 /// A place for something of this tenant. Take it before anything is read for it.
 pub(crate) fn place(gateway: &Gateway, tenant: TenantId) -> Result<TenantPlace, Refusal> {
     gateway.outgoing.take(tenant).ok_or_else(|| {
-        let detail = "as many exports and files of evidence are on their way as there may be; take one to its end or close its connection, or try again later";
+        let detail = "as many exports, files of evidence and replays in lines are on their way as there may be; take one to its end or close its connection, or try again later";
         Refusal::new(Code::TooManyStreams, detail).with_header(header::RETRY_AFTER, BUSY_RETRY_AFTER)
     })
 }
 
-/// The body of an answer that has these parts. What makes them looks at the credential before each.
-pub(crate) fn body<S, E>(place: TenantPlace, gateway: &Arc<Gateway>, caller: &TenantCaller, parts: S) -> Body
+/// The body of an answer with these parts of a ledger. What makes them looks at the credential before each.
+pub(crate) fn of_ledger<S, E>(
+    place: TenantPlace,
+    gateway: &Arc<Gateway>,
+    caller: &TenantCaller,
+    parts: S,
+) -> Body
 where
     S: Stream<Item = Result<Bytes, E>> + Send + 'static,
     E: Into<BoxError> + 'static,
 {
     let (gateway, caller) = (Arc::clone(gateway), caller.clone());
     let may_read = Box::new(move || caller.check(&gateway));
+    body("an export", place, may_read, parts)
+}
+
+/// The body of an answer with the lines of a replay. Whether its caller may read them is told in them.
+pub(crate) fn of_replay<S, E>(place: TenantPlace, lines: S) -> Body
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
+    body("a replay", place, Box::new(|| Ok(())), lines)
+}
+
+fn body<S, E>(what: &'static str, place: TenantPlace, may_read: MayRead, parts: S) -> Body
+where
+    S: Stream<Item = Result<Bytes, E>> + Send + 'static,
+    E: Into<BoxError> + 'static,
+{
     let parts = Box::pin(parts.map_err(Into::<BoxError>::into));
-    let outgoing = Outgoing::new(place, may_read, parts);
+    let outgoing = Outgoing::new(what, place, may_read, parts);
     tokio::spawn(Seat::watch(Arc::downgrade(&outgoing.0)));
     Body::from_stream(outgoing)
 }
@@ -82,6 +104,8 @@ struct Outgoing(Arc<Seat>);
 
 /// Who takes it, and what there is to take.
 struct Seat {
+    /// What it is called in the log.
+    what: &'static str,
     tenant: TenantId,
     may_read: MayRead,
     /// Held while a piece is asked for, as far as that does not wait.
@@ -110,7 +134,7 @@ struct Open {
 }
 
 impl Outgoing {
-    fn new(place: TenantPlace, may_read: MayRead, parts: Parts) -> Self {
+    fn new(what: &'static str, place: TenantPlace, may_read: MayRead, parts: Parts) -> Self {
         let tenant = place.tenant();
         let open = Open {
             parts,
@@ -119,6 +143,7 @@ impl Outgoing {
             _place: place,
         };
         Self(Arc::new(Seat {
+            what,
             tenant,
             may_read,
             state: Mutex::new(State::Open(open)),
@@ -206,7 +231,7 @@ impl Seat {
 
     fn log(&self, why: TakenAway) {
         let error = &why as &dyn std::error::Error;
-        tracing::warn!(error, tenant = %self.tenant, "an export broke off");
+        tracing::warn!(error, tenant = %self.tenant, "{} broke off", self.what);
     }
 }
 
@@ -236,7 +261,10 @@ mod tests {
     {
         let places = Arc::new(places());
         let place = places.take(TENANT).unwrap();
-        (Outgoing::new(place, may_read, Box::pin(parts)), places)
+        (
+            Outgoing::new("an export", place, may_read, Box::pin(parts)),
+            places,
+        )
     }
 
     fn may_read() -> MayRead {

@@ -132,7 +132,7 @@ codes! {
     ReplayRunning = "replay_running", TOO_MANY_REQUESTS, "Too many replays at once";
     /// As many comparisons of policies as there may be are running.
     DiffRunning = "diff_running", TOO_MANY_REQUESTS, "Too many comparisons at once";
-    /// As many streams of events, or exports and files of evidence, are on their way as there may be.
+    /// As many streams of events, or exports, evidence and replays in lines, are on their way as there may be.
     TooManyStreams = "too_many_streams", TOO_MANY_REQUESTS, "Too many streams";
     /// Somebody else changed it in between.
     PreconditionFailed = "precondition_failed", PRECONDITION_FAILED, "It is not in the state that was expected";

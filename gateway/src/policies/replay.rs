@@ -15,8 +15,8 @@ use crate::gateway::Gateway;
 use crate::http::accept::Accepted;
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
+use crate::outgoing;
 use axum::Extension;
-use axum::body::Body;
 use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
@@ -115,6 +115,8 @@ pub async fn replay(
 ) -> Result<Response, Refusal> {
     let in_lines = accepts_lines(&headers);
     let limit = limit(body.limit, in_lines)?;
+    let place = in_lines.then(|| outgoing::place(&gateway, caller.tenant));
+    let place = place.transpose()?;
     let candidate = gateway.candidate(caller.tenant, &body.candidate).await?;
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
     let permit = Permit::take(&gateway, caller.tenant)?;
@@ -124,7 +126,7 @@ pub async fn replay(
         tracing::error!(%error, "a replay could not be started");
         Refusal::no_thread()
     })?;
-    if in_lines {
+    if let Some(place) = place {
         let going = Going {
             gateway,
             caller,
@@ -133,7 +135,7 @@ pub async fn replay(
             request_id,
         };
         let lines = Lines::Going(Box::new(going));
-        let answer = Body::from_stream(stream::unfold(lines, Lines::next));
+        let answer = outgoing::of_replay(place, stream::unfold(lines, Lines::next));
         let media_type = HeaderValue::from_static(NDJSON);
         return Ok(([(header::CONTENT_TYPE, media_type)], answer).into_response());
     }

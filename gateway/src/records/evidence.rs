@@ -69,7 +69,7 @@ pub async fn evidence(
     };
     let rest = Rest::Beginning(Box::new(pack), manifest, keys);
     let parts = stream::try_unfold(Some(rest), Rest::next);
-    let body = outgoing::body(place, &gateway, &caller, parts);
+    let body = outgoing::of_ledger(place, &gateway, &caller, parts);
     Ok((
         [(header::CONTENT_TYPE, TAR), (CONTENT_DISPOSITION, ATTACHMENT)],
         body,

@@ -35,7 +35,7 @@ pub async fn export(
     let range = range.within(head.seq)?;
     let stretch = Stretch::begin(Arc::clone(&gateway), caller.clone(), &range).await?;
     let parts = stream::try_unfold(Some(Rest::Start(stretch)), Rest::next);
-    let body = outgoing::body(place, &gateway, &caller, parts);
+    let body = outgoing::of_ledger(place, &gateway, &caller, parts);
     Ok(([(header::CONTENT_TYPE, NDJSON)], body).into_response())
 }
 

@@ -899,6 +899,32 @@ async fn a_replay_that_is_done_keeps_no_place_until_its_lines_are_read() {
 }
 
 #[tokio::test]
+async fn a_replay_in_lines_takes_one_of_the_places_for_what_is_streamed() {
+    let desk = Desk::open().await;
+    desk.ask(&changing()).await.expect(200);
+    let outgoing = &desk.gateway.outgoing;
+    let mut taken = Vec::new();
+    while let Some(place) = outgoing.take(desk.tenant) {
+        taken.push(place);
+    }
+    let body = json!({"candidate": {"policies": []}});
+    let in_lines = || {
+        let call = desk.call("POST", "/v1/policies/replay", &desk.editor);
+        call.header("accept", "application/x-ndjson").json(&body)
+    };
+    let refused = Reply::of(in_lines().respond().await).await;
+    assert_eq!(refused.status, 429);
+    assert_eq!(refused.json()["code"], "too_many_streams");
+    desk.edit("POST", "/replay", &body).await.expect(200);
+    taken.pop();
+    let answer = in_lines().respond().await;
+    assert!(outgoing.take(desk.tenant).is_none());
+    let lines = Reply::of(answer).await.text();
+    assert!(lines.contains("\"result\""), "{lines}");
+    assert!(outgoing.take(desk.tenant).is_some());
+}
+
+#[tokio::test]
 async fn too_many_at_once_and_invalid_candidates_are_refused() {
     let desk = Desk::open().await;
     let body = json!({"candidate": {"policies": []}});
