@@ -277,7 +277,7 @@ impl Wait {
         time.filter(|time| *time <= WAIT_MAX).ok_or_else(|| {
             let most = WAIT_MAX.as_secs();
             invalid(format!(
-                "`wait` is a number of seconds up to {most}, such as `30s`"
+                "`wait` is a whole number of seconds up to {most} with an `s` behind it, such as `30s`"
             ))
         })
     }

@@ -146,13 +146,13 @@ async fn an_agent_that_waits_is_told_as_soon_as_people_have_voted() {
         scene.stage.get(&short, &scene.auditor).await.expect(200)["status"],
         "pending"
     );
-    for odd in ["61s", "30", "-1s", "soon"] {
+    for odd in ["61s", "60", "1.5s", "-1s", "soon"] {
         let path = format!("/v1/approvals/{id}?wait={odd}");
-        scene
-            .stage
-            .get(&path, &scene.auditor)
-            .await
-            .problem(400, "invalid_parameter");
+        let refused = scene.stage.get(&path, &scene.auditor).await;
+        assert_eq!(
+            refused.problem(400, "invalid_parameter"),
+            "`wait` is a whole number of seconds up to 60 with an `s` behind it, such as `30s`"
+        );
     }
 }
 
