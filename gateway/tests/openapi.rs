@@ -466,4 +466,8 @@ async fn real_calls_and_answers_fit_the_contract() {
         (play.kept("vouched_signed"), play.kept("quoted_parameter")),
         ("true", "path")
     );
+    assert_eq!(
+        (play.kept("owner_excluded"), play.kept("shadow_excluded")),
+        ("true", "true")
+    );
 }
