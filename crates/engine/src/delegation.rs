@@ -10,7 +10,7 @@ use crate::snapshot::TenantSnapshot;
 use canon::ObjectWriter;
 use model::approval;
 use model::{Agent, Name, ReasonCode, Standing, Team, Tool, Verdict};
-use policy::{Fact, PolicySet, Question, ReadQuestion, Ruling, Rulings, Unanswerable};
+use policy::{Blind, Fact, PolicySet, Question, ReadQuestion, Ruling, Rulings, Unanswerable};
 
 /// How many agents there may be in whose name another one asks. Each costs as much as an ask, but for its parameters,
 /// and longer chains are loops.
@@ -229,30 +229,35 @@ pub(crate) fn rule_without_parameters(
     delegators: &[Delegator<'_>],
 ) -> Result<Option<Ruling>, Unanswerable> {
     let all = rule_each_without_parameters(policies, question, delegators)?;
+    let ruling = |blind: Blind<'_>| blind.ruling;
     // INVARIANT: without the claim first, as in `rule_read`.
     let Some(registered) = question.as_registered().filter(|_| !delegators.is_empty()) else {
-        return Ok(all);
+        return Ok(all.map(ruling));
     };
     let as_registered = rule_each_without_parameters(policies, &registered, delegators)?;
-    Ok(Ruling::with_claim_if_known(as_registered, all))
+    Ok(Blind::with_claim_if_known(as_registered, all).map(ruling))
 }
 
-fn rule_each_without_parameters(
-    policies: &PolicySet,
+fn rule_each_without_parameters<'s>(
+    policies: &'s PolicySet,
     question: &Question<'_>,
     delegators: &[Delegator<'_>],
-) -> Result<Option<Ruling>, Unanswerable> {
-    let Some(mut all) = policies.rule_without_parameters(question)? else {
+) -> Result<Option<Blind<'s>>, Unanswerable> {
+    let Some(mut all) = policies.rule_blind(question)? else {
         return Ok(None);
     };
     for delegator in delegators {
-        if all.verdict() == Verdict::Deny {
+        if all.ruling.verdict() == Verdict::Deny {
             break;
         }
-        let Some(theirs) = policies.rule_without_parameters(&delegator.asking(question))? else {
+        let Some(theirs) = policies.rule_blind(&delegator.asking(question))? else {
             return Ok(None);
         };
-        all = delegator.join(all, theirs, question.tool);
+        let both = all.combine(theirs, |all, theirs| delegator.join(all, theirs, question.tool));
+        let Some(both) = both else {
+            return Ok(None);
+        };
+        all = both;
     }
     Ok(Some(all))
 }

@@ -744,7 +744,7 @@ fn rule_without_parameters(
     match delegation::rule_without_parameters(&tenant.policies, question, delegators) {
         Ok(Some(ruling)) => Ok(from_ruling(ruling, question)),
         Ok(None) => {
-            let explanation = "policies look at the parameters, which are not known";
+            let explanation = "the answer depends on the parameters, which are not known";
             Ok(invalid_parameters(explanation.to_owned(), question.trust))
         }
         Err(unanswerable) => unanswered(tenant, question, unanswerable),
@@ -829,9 +829,7 @@ fn from_ruling(ruling: Ruling, question: &Question<'_>) -> Judgement {
         .contains(&Obligation::QuarantineAgent)
         .then(|| format!("quarantined: {}", without_user(&ruling.explanation, question)));
     Judgement {
-        redact: ruling
-            .errors
-            .is_empty()
+        redact: (ruling.errors.is_empty() && !ruling.more_obligations)
             .then(|| redact.map(str::to_owned).collect()),
         agent_message: ruling.agent_message,
         matched: ruling.matched.iter().map(ToString::to_string).collect(),

@@ -174,7 +174,7 @@ reason_codes! {
     ApprovalRejected = "approval_rejected" => Deny,
     /// People were asked, and it comes too late.
     ApprovalExpired = "approval_expired" => Deny,
-    /// A policy that might have forbidden it could not be evaluated.
+    /// A policy that might have forbidden it could not be evaluated, or policies ask for more than may be asked for.
     PolicyError = "policy_error" => Deny,
 }
 

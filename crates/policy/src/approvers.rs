@@ -54,6 +54,11 @@ impl Approvers {
         }
     }
 
+    /// How many groups have to approve.
+    pub(crate) fn group_count(&self) -> usize {
+        self.groups.len()
+    }
+
     /// The terms on which people are asked: each group with how many of it have to approve.
     pub fn terms(&self) -> ApprovalTerms {
         let mut groups = self.groups.iter().map(|(group, quorum)| GroupQuorum {

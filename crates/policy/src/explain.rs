@@ -74,7 +74,7 @@ pub struct PolicyOutcome {
     /// Why it failed, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
-    /// Whether it made the ruling what it is.
+    /// Whether it made the ruling what it is and is named there.
     pub determines: bool,
     /// Where it is in its text.
     #[serde(flatten)]

@@ -81,6 +81,7 @@ pub use listing::{Listed, Listing};
 pub use probe::{ProbeFailure, probe};
 pub use question::{Fact, Question, RunFacts, Unanswerable, UserFacts};
 pub use read::ReadQuestion;
+pub use rule::Blind;
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
 pub use schema::SchemaTexts;
 pub use set::PolicySet;

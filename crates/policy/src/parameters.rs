@@ -84,8 +84,10 @@ const VALUE_STEPS: u64 = 100;
 pub(crate) struct ParameterRules {
     check: Check,
     record: Record,
-    /// The names of the parameters that the schema declares.
+    /// The names of the parameters that the schema declares, sorted.
     declared: Vec<String>,
+    /// Whether it takes no others.
+    is_closed: bool,
     /// The members of `TARGETS` that the action declares.
     targets: Vec<&'static str>,
 }
@@ -132,6 +134,7 @@ impl ParameterRules {
             check: schema.map_or(Ok(Check::Nothing), Check::against)?,
             record: schema::input(action),
             declared: schema::declared_parameters(action).into_iter().collect(),
+            is_closed: schema.is_some_and(is_closed),
             targets: declared_targets(action),
         })
     }
@@ -205,6 +208,13 @@ impl ParameterRules {
             are_known: false,
         }
     }
+}
+
+/// Whether a schema allows only parameters that it declares. Beside a reference older drafts look at nothing else.
+fn is_closed(schema: &Value) -> bool {
+    schema.get("additionalProperties") == Some(&Value::Bool(false))
+        && schema.get("patternProperties").is_none()
+        && schema.get("$ref").is_none()
 }
 
 #[cfg(test)]
@@ -574,6 +584,19 @@ impl Parameters<'_> {
     /// Whether a parameter of this name was sent, or could have been: it is declared, or nobody knows what was sent.
     pub(crate) fn may_have(&self, name: &str) -> bool {
         !self.are_known || self.object.contains_key(name) || self.declares(name)
+    }
+
+    /// Whether there can be a parameter at this path, whatever was sent. A dot may also be part of a name.
+    pub(crate) fn can_have(&self, path: &str) -> bool {
+        let declared = &self.rules.declared;
+        let is_declared = |name: &str| {
+            declared
+                .binary_search_by(|known| known.as_str().cmp(name))
+                .is_ok()
+        };
+        !self.rules.is_closed
+            || is_declared(path)
+            || path.match_indices('.').any(|(dot, _)| is_declared(&path[..dot]))
     }
 
     /// The names of all parameters.

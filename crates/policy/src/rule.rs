@@ -8,12 +8,22 @@ use crate::evaluate::Failure;
 use crate::parameters::Parameters;
 use crate::question::{Fact, Question, Unanswerable};
 use crate::read_set::{Member, ReadSet};
-use crate::ruling::{Ruling, Rulings};
+use crate::ruling::{OBLIGATIONS_MAX, Obligation, Ruling, Rulings};
 use crate::set::{PolicySet, World};
 use findings::unknown_action;
 use model::{ReasonCode, Verdict};
+use std::collections::BTreeSet;
 
 pub(crate) mod findings;
+
+/// A ruling where nobody knows the parameters. Whoever combines several counts together what they may ask for.
+#[derive(Debug, Clone)]
+pub struct Blind<'s> {
+    /// Obligations that only name parameters are left out of it.
+    pub ruling: Ruling,
+    /// What may have to be done if it is no denial, whatever the parameters are.
+    wanted: BTreeSet<&'s Obligation>,
+}
 
 impl PolicySet {
     /// The answer of the policies to this question: what they say to the agent, and to the user for whom it acts.
@@ -32,51 +42,29 @@ impl PolicySet {
         Ok(rulings.ruling)
     }
 
-    /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values.
-    /// Obligations that only name parameters, such as what is to be redacted, are left out. If the caller claims more
-    /// than is registered, a denial of either form is enough. If parameters cannot be checked against the schema at
-    /// all, the question cannot be answered, as it could not with any.
+    /// What [`Self::rule_blind`] says, for whoever asks for one agent alone.
     pub fn rule_without_parameters(&self, question: &Question<'_>) -> Result<Option<Ruling>, Unanswerable> {
-        let world = World::InForce(&question.agent.id);
+        Ok(self.rule_blind(question)?.map(|blind| blind.ruling))
+    }
+
+    /// The ruling where only the schema of the parameters is known; `None` if it could depend on their values.
+    /// Obligations that only name parameters, such as what is to be redacted, are left out; where there could be more than
+    /// an ask may have, it could depend on them. If the caller claims more than is registered, a denial of either form is
+    /// enough. If parameters cannot be checked against the schema at all, the question cannot be answered, as it could
+    /// not with any.
+    pub fn rule_blind(&self, question: &Question<'_>) -> Result<Option<Blind<'_>>, Unanswerable> {
         let Some(known) = Known::blind(&self.contents, question)? else {
-            return Ok(Some(unknown_action()));
+            return Ok(Blind::known(unknown_action(), []));
         };
         let unknown = unknown_without(known.parameters(), question);
         let case = Case::open(known, question, ReadSet::default())?;
-        let counts = |presence| self.contents.counts(presence, world);
-        let blind = |case: &Case<'_>| {
-            if case.reads(counts).intersects(unknown) {
-                return None;
-            }
-            let evaluated = case.evaluate(counts);
-            // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there
-            // is more room for all others.
-            let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
-                Err(Failure::Excess(_)) => true,
-                Err(Failure::Cedar(_)) => one.statement.annotations.effect == PolicyEffect::Advice,
-                Ok(_) => false,
-            };
-            (!evaluated.iter().any(may_differ)).then(|| case.ruling(&evaluated, world))
-        };
-        let side = |case: &Case<'_>, question: &Question<'_>| -> Result<Option<Ruling>, Unanswerable> {
-            let Some(ruling) = blind(case) else {
-                return Ok(None);
-            };
-            if ruling.verdict() == Verdict::Deny {
-                return Ok(Some(ruling));
-            }
-            match case.of_user(question, ReadSet::default())? {
-                Some(user) => Ok(blind(&user).map(|user| ruling.and(user, &whose(question)))),
-                None => Ok(Some(ruling)),
-            }
-        };
-        let ruling = side(&case, question)?;
+        let claimed = blind_for_both(&case, question, unknown)?;
         let Some(registered) = question.as_registered() else {
-            return Ok(ruling);
+            return Ok(claimed);
         };
         let again = case.again(&registered, ReadSet::default())?;
-        let as_registered = side(&again, &registered)?;
-        Ok(Ruling::with_claim_if_known(as_registered, ruling))
+        let as_registered = blind_for_both(&again, &registered, unknown)?;
+        Ok(Blind::with_claim_if_known(as_registered, claimed))
     }
 
     /// What forbids this whatever the caller has written: the answer of those policies alone that look neither at
@@ -184,16 +172,38 @@ impl PolicySet {
     }
 }
 
-impl Ruling {
-    /// [`Self::with_claim`] where either of them may depend on what nobody knows, and is `None` then. One that denies
+impl<'s> Blind<'s> {
+    /// This ruling, where it is known how it ends: what is not denied would be, if all of this had to be done and were
+    /// too much.
+    fn known(ruling: Ruling, wanted: impl IntoIterator<Item = &'s Obligation>) -> Option<Self> {
+        let mut all = BTreeSet::new();
+        if ruling.verdict() != Verdict::Deny {
+            for obligation in wanted {
+                all.insert(obligation);
+                if all.len() > OBLIGATIONS_MAX {
+                    return None;
+                }
+            }
+        }
+        Some(Self { ruling, wanted: all })
+    }
+
+    /// Both of them as one ruling, which `combine` makes of theirs; `None` where it is not known how that ends.
+    #[must_use]
+    pub fn combine(self, other: Self, combine: impl FnOnce(Ruling, Ruling) -> Ruling) -> Option<Self> {
+        let ruling = combine(self.ruling, other.ruling);
+        Self::known(ruling, self.wanted.into_iter().chain(other.wanted))
+    }
+
+    /// [`Ruling::with_claim`] where either of them may depend on what nobody knows, and is `None` then. One that denies
     /// is enough: whatever the other one were, it is denied, if maybe for another reason.
     #[must_use]
     pub fn with_claim_if_known(registered: Option<Self>, claimed: Option<Self>) -> Option<Self> {
         match (registered, claimed) {
-            (Some(registered), Some(claimed)) => Some(registered.with_claim(claimed)),
+            (Some(registered), Some(claimed)) => registered.combine(claimed, Ruling::with_claim),
             (registered, claimed) => registered
                 .or(claimed)
-                .filter(|known| known.verdict() == Verdict::Deny),
+                .filter(|known| known.ruling.verdict() == Verdict::Deny),
         }
     }
 }
@@ -229,6 +239,57 @@ fn for_both(
     };
     let whose = whose(question);
     Ok(rulings.combine(rule(&user), |agents, users| agents.and(users, &whose)))
+}
+
+/// The ruling for the agent and for the user for whom it acts where nobody knows this; `None` if it could depend on it.
+fn blind_for_both<'s>(
+    case: &Case<'s>,
+    question: &Question<'_>,
+    unknown: ReadSet,
+) -> Result<Option<Blind<'s>>, Unanswerable> {
+    let world = World::InForce(&question.agent.id);
+    let Some(agents) = blind(case, world, unknown) else {
+        return Ok(None);
+    };
+    if agents.ruling.verdict() == Verdict::Deny {
+        return Ok(Some(agents));
+    }
+    let Some(user) = case.of_user(question, ReadSet::default())? else {
+        return Ok(Some(agents));
+    };
+    let users = blind(&user, world, unknown);
+    Ok(users.and_then(|users| agents.combine(users, |agents, users| agents.and(users, &whose(question)))))
+}
+
+/// The ruling of one case where nobody knows this; `None` if it could depend on it.
+fn blind<'s>(case: &Case<'s>, world: World<'_>, unknown: ReadSet) -> Option<Blind<'s>> {
+    let counts = |presence| case.known.contents.counts(presence, world);
+    if case.reads(counts).intersects(unknown) {
+        return None;
+    }
+    let evaluated = case.evaluate(counts);
+    // Advice that fails denies, but only where the ask has something that it is about. Where it has not, there is more
+    // room for all others.
+    let may_differ = |one: &Evaluated<'_>| match one.outcome(world) {
+        Err(Failure::Excess(_)) => true,
+        Err(Failure::Cedar(_)) => one.statement.annotations.effect == PolicyEffect::Advice,
+        Ok(_) => false,
+    };
+    if evaluated.iter().any(may_differ) {
+        return None;
+    }
+    let ruling = case.ruling(&evaluated, world);
+    let holding = evaluated
+        .iter()
+        .filter(|one| matches!(one.outcome(world), Ok(true)));
+    let wanted = holding.flat_map(|one| one.statement.annotations.obligations.as_slice());
+    // Of many names of credentials most are of no parameter that the action takes.
+    let parameters = case.known.parameters();
+    let wanted = wanted.filter(|obligation| {
+        let path = obligation.parameter();
+        path.is_none_or(|path| parameters.can_have(path))
+    });
+    Blind::known(ruling, wanted)
 }
 
 /// The cases beside that of the agent, in which it has to be allowed, too: that of the user for whom it acts, and both

@@ -10,6 +10,19 @@ use std::sync::Arc;
 /// What is said of a ruling for the action as it is registered, where the one for what its caller claims would be looser.
 const AS_REGISTERED: &str = "as a read, which it is registered as";
 
+/// How many of the policies that decide are named, how many of those that advise, and how many of those that fail: what
+/// is recorded of an ask must not grow with the policies of its tenant.
+pub(crate) const TOLD_MAX: usize = 64;
+/// How many obligations a ruling may have. They are told whole or not at all: beyond, nothing is allowed.
+pub(crate) const OBLIGATIONS_MAX: usize = 64;
+/// How many groups may be asked to approve one action.
+const GROUPS_MAX: usize = 64;
+
+/// What policies do of which not all are named: they match, they advise, or they fail.
+pub(crate) const MATCH: &str = "match";
+pub(crate) const ADVISE: &str = "advise";
+pub(crate) const FAIL: &str = "fail";
+
 /// The id of a policy: `base/<id>` or `<policy>/<id>`. It is written in the policy and does not depend on positions.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PolicyId(Arc<str>);
@@ -139,14 +152,18 @@ pub struct Ruling {
     pub explanation: String,
     /// What the policy's author wants the agent to be told.
     pub agent_message: Option<String>,
-    /// The policies that made the ruling what it is, sorted.
+    /// The policies that made the ruling what it is, sorted: of many only the first. The explanation says how many more
+    /// there are.
     pub matched: Vec<PolicyId>,
     /// What has to be done, sorted and without repetition.
     pub obligations: Vec<Obligation>,
     /// Who has to approve; present if and only if the verdict is to require approval.
     pub approval: Option<Approvers>,
-    /// The policies that could not be evaluated, sorted.
+    /// The policies that could not be evaluated, sorted: of many only the first, as in `matched`.
     pub errors: Vec<PolicyFault>,
+    /// Whether there are more obligations than are told. Then it is a denial, and nobody knows all that is to be
+    /// redacted.
+    pub more_obligations: bool,
 }
 
 /// The ruling on a question, and its shadow.
@@ -191,6 +208,7 @@ impl Ruling {
             obligations: Vec::new(),
             approval: None,
             errors: Vec::new(),
+            more_obligations: false,
         }
     }
 
@@ -200,15 +218,17 @@ impl Ruling {
     /// for the record as well.
     #[must_use]
     pub fn and(self, other: Self, whose: &str) -> Self {
-        let errors = union(&self.errors, &other.errors);
+        let (errors, more_failing) = named(&self.errors, other.errors.clone(), TOLD_MAX);
+        let more_obligations = self.more_obligations || other.more_obligations;
         if self.verdict() == Verdict::Deny {
             let redactions = other.obligations.into_iter().filter(Obligation::is_redaction);
             let redactions: Vec<_> = redactions.collect();
-            return Self {
+            let ruling = Self {
                 obligations: union(&self.obligations, &redactions),
                 errors,
                 ..self
             };
+            return ruling.and_more(more_failing, FAIL).bounded(more_obligations);
         }
         let obligations = union(&self.obligations, &other.obligations);
         let (ours, theirs) = (self.verdict().strictness(), other.verdict().strictness());
@@ -220,11 +240,12 @@ impl Ruling {
             Ordering::Less => self,
             Ordering::Equal => self.beside(other),
         };
-        Self {
+        let ruling = Self {
             obligations,
             errors,
             ..ruling
-        }
+        };
+        ruling.and_more(more_failing, FAIL).bounded(more_obligations)
     }
 
     /// Combines this ruling, for the action as it is registered, with the one for the action as the caller claims it.
@@ -236,7 +257,8 @@ impl Ruling {
     #[must_use]
     pub fn with_claim(self, claimed: Self) -> Self {
         let obligations = union(&self.obligations, &claimed.obligations);
-        let errors = union(&self.errors, &claimed.errors);
+        let (errors, more_failing) = named(&self.errors, claimed.errors.clone(), TOLD_MAX);
+        let more_obligations = self.more_obligations || claimed.more_obligations;
         let (registered, claims) = (self.verdict().strictness(), claimed.verdict().strictness());
         let ruling = match claims.cmp(&registered) {
             Ordering::Greater => claimed,
@@ -247,11 +269,12 @@ impl Ruling {
             Ordering::Equal if self.lacks_a_permit() && !claimed.lacks_a_permit() => claimed.beside(self),
             Ordering::Equal => self.beside(claimed),
         };
-        Self {
+        let ruling = Self {
             obligations,
             errors,
             ..ruling
-        }
+        };
+        ruling.and_more(more_failing, FAIL).bounded(more_obligations)
     }
 
     /// Whether it denies only because nothing permits.
@@ -265,13 +288,83 @@ impl Ruling {
     /// This ruling together with one that is as strict.
     fn beside(self, other: Self) -> Self {
         let approvals = self.approval.into_iter().chain(other.approval);
-        Self {
-            matched: union(&self.matched, &other.matched),
+        let (matched, more) = named(&self.matched, other.matched, 2 * TOLD_MAX);
+        let ruling = Self {
+            matched,
             approval: approvals.reduce(Approvers::and),
             agent_message: self.agent_message.or(other.agent_message),
             ..self
+        };
+        ruling.and_more(more, MATCH)
+    }
+
+    /// This ruling, with a word about so many policies that are not named.
+    pub(crate) fn and_more(mut self, more: usize, what: &str) -> Self {
+        if more > 0 {
+            let explanation = self.explanation;
+            self.explanation = format!("{explanation} … and {more} more of the policies that {what}");
+        }
+        self
+    }
+
+    /// This ruling, if it asks for no more than may be told. `more_obligations` says that there are more of them
+    /// elsewhere.
+    ///
+    /// INVARIANT: what has to be done, and who has to be asked, is never cut with something allowed, but for asks that
+    /// are only observed. What would be allowed, or asked of people, is denied; a denial says that there is more, and
+    /// keeps the first. Whoever is to be quarantined is.
+    pub(crate) fn bounded(mut self, more_obligations: bool) -> Self {
+        let was_said = self.more_obligations;
+        if let Some(more) = self.obligations.get(OBLIGATIONS_MAX..)
+            && !more.is_empty()
+        {
+            // It stands behind redactions and before all others, so the order stays.
+            if more.contains(&Obligation::QuarantineAgent) {
+                self.obligations[OBLIGATIONS_MAX - 1] = Obligation::QuarantineAgent;
+            }
+            self.obligations.truncate(OBLIGATIONS_MAX);
+            self.more_obligations = true;
+        }
+        self.more_obligations |= more_obligations;
+        if self.more_obligations && !was_said {
+            self = self.denied_because(&format!("more than {OBLIGATIONS_MAX} obligations apply"));
+        }
+        let groups = self.approval.as_ref().map_or(0, Approvers::group_count);
+        if groups > GROUPS_MAX {
+            self = self.denied_because(&format!("more than {GROUPS_MAX} groups would have to approve"));
+        }
+        self
+    }
+
+    /// A denial for this reason; one that denies anyway says it as well.
+    fn denied_because(self, why: &str) -> Self {
+        let explanation = self.explanation.as_str();
+        if self.verdict() == Verdict::Deny {
+            return Self {
+                explanation: format!("{explanation}; {why}"),
+                ..self
+            };
+        }
+        Self {
+            reason: ReasonCode::PolicyError,
+            explanation: format!("{why}: {explanation}"),
+            agent_message: None,
+            approval: None,
+            ..self
         }
     }
+}
+
+/// All of ours, which are sorted, with so many of theirs that there are no more than `most`, sorted and without
+/// repetition, and how many are left out. Both are short already.
+fn named<T: Ord + Clone>(ours: &[T], mut theirs: Vec<T>, most: usize) -> (Vec<T>, usize) {
+    theirs.retain(|one| ours.binary_search(one).is_err());
+    theirs.sort();
+    theirs.dedup();
+    let room = most.saturating_sub(ours.len());
+    let more = theirs.len().saturating_sub(room);
+    theirs.truncate(room);
+    (union(ours, &theirs), more)
 }
 
 /// Everything that is in one of them, sorted and without repetition.

@@ -280,6 +280,37 @@ async fn what_is_to_be_redacted_for_the_user_is_so_in_the_denial_of_an_agent() {
 }
 
 #[tokio::test]
+async fn where_more_is_to_be_redacted_than_is_told_no_parameters_are_kept() {
+    let stage = Stage::set().await;
+    stage.settle(json!({"parameters": "redacted"})).await;
+    let advice = (0..65).map(|number| {
+        format!(
+            "@id(\"s{number}\") @decision(\"advise\") @obligation(\"redact:parameters.s{number}\")
+             permit (principal, action, resource);"
+        )
+    });
+    let cedar = advice.collect::<Vec<_>>().join("\n");
+    let policy = json!({"name": "own", "cedar": cedar});
+    stage.admin("POST", "/v1/policies", &policy).await.expect(201);
+    let mut ask = asking("vault", "store", "untrusted_external");
+    let secrets = (0..65).map(|number| (format!("s{number}"), json!("1234")));
+    ask["tool_call"]["parameters"] = Value::Object(secrets.collect());
+    ask["tool_call"]["parameters"]["path"] = json!("a/b");
+    let answer = stage.ask(&ask).await.expect(200);
+    assert_eq!(answer["reason_code"], "policy_forbids");
+    let reason = answer["reason"].as_str().unwrap();
+    let end = " … and 1 more of the policies that advise; more than 64 obligations apply";
+    assert!(reason.ends_with(end), "{reason}");
+    assert_eq!(answer["obligations"].as_array().unwrap().len(), 64);
+    assert_eq!(answer["matched_policies"].as_array().unwrap().len(), 65);
+    let entry = stage.last_decision().await;
+    assert_eq!(
+        (&entry["parameters"], &entry["redacted"]),
+        (&Value::Null, &Value::Null)
+    );
+}
+
+#[tokio::test]
 async fn settings_that_contradict_each_other_are_refused() {
     let stage = Stage::set().await;
     let path = format!("/v1/tenants/{}", stage.tenant);

@@ -147,6 +147,51 @@ fn what_a_claim_denies_for_certain_is_denied_whatever_the_parameters_are() {
     }
 }
 
+/// What comes of both together is not known, though it is of each.
+#[test]
+fn without_parameters_what_all_agents_of_a_chain_may_have_redacted_counts_together() {
+    let redacting = |name: &str| {
+        let paths: Vec<_> = (0..40)
+            .map(|number| format!("redact:parameters.{name}-{number}"))
+            .collect();
+        format!(
+            "@id(\"{name}\") @decision(\"advise\") @obligation(\"{}\")
+            permit (principal, action, resource) when {{ context.agent.name == \"{name}\" }};",
+            paths.join(", ")
+        )
+    };
+    let (ours, theirs) = (redacting("builder"), redacting("planner"));
+    let tenant = tenant_with_planner(&format!(
+        "@id(\"all\") permit (principal, action, resource); {ours} {theirs}"
+    ));
+    let unknown = LookedUpFacts {
+        parameters_unknown: true,
+        ..LookedUpFacts::default()
+    };
+    let names = ["builder", "planner"]
+        .into_iter()
+        .flat_map(|name| (0..40).map(move |number| format!("{name}-{number}")));
+    let parameters: serde_json::Map<_, _> = names.map(|name| (name, json!(1))).collect();
+    for mutates_state in [false, true] {
+        let reason = |facts: &LookedUpFacts<'_>, act: Option<&str>, parameters: Value| {
+            let mut members =
+                json!({"tool_call": {"mutates_state": mutates_state, "parameters": parameters}});
+            if let Some(name) = act {
+                members["act"] = json!({"sub": name});
+            }
+            let judgement = judge(&tenant, &agent(), &ask("read", members), facts, NOW);
+            judgement.unwrap().reason
+        };
+        let alone = reason(&unknown, None, json!({}));
+        assert_eq!(alone, ReasonCode::PolicyPermits, "{mutates_state}");
+        let together = reason(&unknown, Some("planner"), json!({}));
+        assert_eq!(together, ReasonCode::InvalidParameters, "{mutates_state}");
+        let all = Value::Object(parameters.clone());
+        let known = reason(&LookedUpFacts::default(), Some("planner"), all);
+        assert_eq!(known, ReasonCode::PolicyError, "{mutates_state}");
+    }
+}
+
 #[test]
 fn signed_without_a_signature_counts_as_unsigned() {
     let members = json!({"context": {"source_trust": "trusted_internal_signed"}});

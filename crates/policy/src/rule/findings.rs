@@ -7,13 +7,20 @@ use crate::approvers::Approvers;
 use crate::case::{Case, Evaluated};
 use crate::evaluate::{Excess, Failure};
 use crate::parameters::Parameters;
-use crate::ruling::{Obligation, PolicyFault, PolicyId, Ruling};
+use crate::ruling::{
+    ADVISE, FAIL, MATCH, OBLIGATIONS_MAX, Obligation, PolicyFault, PolicyId, Ruling, TOLD_MAX,
+};
 use crate::set::World;
 use cedar_policy_core::evaluator::EvaluationError;
 use model::ReasonCode;
+use std::collections::BTreeSet;
+use std::mem;
 
 /// A satisfied policy.
 type Satisfied<'s> = (&'s PolicyId, &'s Annotations);
+
+/// A policy that failed, and why.
+type Failed<'s> = (&'s PolicyId, &'static str);
 
 /// What Cedar found.
 #[derive(Default)]
@@ -23,8 +30,9 @@ struct Findings<'s> {
     permits: Vec<Satisfied<'s>>,
     advice: Vec<Satisfied<'s>>,
     /// The policies that failed and might have made the ruling stricter.
-    strict_faults: Vec<PolicyId>,
-    faults: Vec<PolicyFault>,
+    strict_faults: Vec<Failed<'s>>,
+    /// The permits that failed.
+    permit_faults: Vec<Failed<'s>>,
 }
 
 impl Case<'_> {
@@ -41,15 +49,10 @@ impl Case<'_> {
                 (Ok(true), PolicyEffect::Approval(_)) => findings.approvals.push(satisfied),
                 (Ok(true), PolicyEffect::Permit) => findings.permits.push(satisfied),
                 (Ok(true), PolicyEffect::Advice) => findings.advice.push(satisfied),
-                (Err(failure), effect) => {
-                    if *effect != PolicyEffect::Permit {
-                        findings.strict_faults.push(statement.id.clone());
-                    }
-                    findings.faults.push(PolicyFault {
-                        policy: statement.id.clone(),
-                        message: said(failure).to_owned(),
-                    });
+                (Err(failure), PolicyEffect::Permit) => {
+                    findings.permit_faults.push((&statement.id, said(failure)));
                 }
+                (Err(failure), _) => findings.strict_faults.push((&statement.id, said(failure))),
             }
         }
         findings.into_ruling(self.known.parameters())
@@ -64,82 +67,111 @@ pub(crate) fn unknown_action() -> Ruling {
     )
 }
 
-impl Findings<'_> {
+impl<'s> Findings<'s> {
+    /// What belongs to every ruling, whatever its verdict, is what the advising policies ask for, because a denial is
+    /// recorded, too, and which policies failed. Of many policies only the first are named, and nothing is copied of
+    /// the others.
     fn into_ruling(mut self, parameters: &Parameters<'_>) -> Ruling {
-        for satisfied in [
-            &mut self.forbids,
-            &mut self.approvals,
-            &mut self.permits,
-            &mut self.advice,
-        ] {
-            satisfied.sort_unstable_by_key(|(id, _)| *id);
-        }
-        self.faults.sort();
-        self.strict_faults.sort();
-        let (reason, deciding) = if !self.forbids.is_empty() {
-            (ReasonCode::PolicyForbids, &self.forbids)
-        } else if !self.strict_faults.is_empty() {
-            return self.broken(parameters);
-        } else if !self.approvals.is_empty() {
-            (ReasonCode::PolicyRequiresApproval, &self.approvals)
-        } else if !self.permits.is_empty() {
-            (ReasonCode::PolicyPermits, &self.permits)
-        } else {
-            let ruling = Ruling::denial(ReasonCode::NoPolicyPermits, "no policy permits it".into());
-            return self.complete(ruling, parameters);
+        let (reason, deciding) = self.decided();
+        self.advice
+            .retain(|(_, annotations)| annotations.obligations.about(parameters).next().is_some());
+        let mut named = match reason {
+            ReasonCode::PolicyError => ids(&self.strict_faults),
+            _ => ids(&deciding),
         };
+        let more = cut(&mut named, TOLD_MAX);
+        // What failed is counted once: those that decide by it are some of all that did.
+        let more_matching = if reason == ReasonCode::PolicyError {
+            0
+        } else {
+            more
+        };
+        let mut advising = ids(&self.advice);
+        let more_advising = cut(&mut advising, TOLD_MAX);
+        let explanation = match reason {
+            ReasonCode::PolicyError => broken(&named),
+            ReasonCode::NoPolicyPermits => "no policy permits it".to_owned(),
+            _ => explanation(reason, &deciding),
+        };
+        let obligations = applicable(deciding.iter().chain(&self.advice), parameters);
+        let (errors, more_failing) = faults(self.strict_faults, self.permit_faults);
+        named.append(&mut advising);
+        named.sort_unstable();
         let ruling = Ruling {
             reason,
-            explanation: explanation(reason, deciding),
-            agent_message: deciding
-                .iter()
-                .find_map(|(_, annotations)| annotations.agent_message.clone()),
-            matched: deciding.iter().map(|(id, _)| (*id).clone()).collect(),
-            obligations: applicable(deciding, parameters),
-            approval: approvers(deciding),
-            errors: Vec::new(),
+            explanation,
+            agent_message: first_said(&deciding, |annotations| annotations.agent_message.as_ref()),
+            matched: named.into_iter().cloned().collect(),
+            obligations,
+            approval: approvers(&deciding),
+            errors,
+            more_obligations: false,
         };
-        self.complete(ruling, parameters)
-    }
-
-    /// Cedar skips a policy that fails. One that might have made the ruling stricter must not open the gate by failing.
-    fn broken(self, parameters: &Parameters<'_>) -> Ruling {
-        let ids = self
-            .strict_faults
-            .iter()
-            .map(|id| format!("`{id}`"))
-            .collect::<Vec<_>>()
-            .join(", ");
-        let mut ruling = Ruling::denial(ReasonCode::PolicyError, format!("could not be evaluated: {ids}"));
-        ruling.matched.clone_from(&self.strict_faults);
-        self.complete(ruling, parameters)
-    }
-
-    /// The ruling with what belongs to every one, whatever its verdict: what the advising policies ask for, because a
-    /// denial is recorded, too, and which policies failed. Its lists are sorted.
-    fn complete(self, mut ruling: Ruling, parameters: &Parameters<'_>) -> Ruling {
-        for satisfied in &self.advice {
-            let obligations = applicable(std::slice::from_ref(satisfied), parameters);
-            if !obligations.is_empty() {
-                ruling.matched.push(satisfied.0.clone());
-                ruling.obligations.extend(obligations);
-            }
-        }
-        ruling.matched.sort();
-        ruling.obligations.sort();
-        ruling.obligations.dedup();
-        ruling.errors = self.faults;
         ruling
+            .and_more(more_matching, MATCH)
+            .and_more(more_advising, ADVISE)
+            .and_more(more_failing, FAIL)
+            .bounded(false)
+    }
+
+    /// What is decided, and the policies that decide it by being satisfied. Cedar skips one that fails: if it might
+    /// have made the ruling stricter, it must not open the gate by failing.
+    fn decided(&mut self) -> (ReasonCode, Vec<Satisfied<'s>>) {
+        if !self.forbids.is_empty() {
+            (ReasonCode::PolicyForbids, mem::take(&mut self.forbids))
+        } else if !self.strict_faults.is_empty() {
+            (ReasonCode::PolicyError, Vec::new())
+        } else if !self.approvals.is_empty() {
+            (ReasonCode::PolicyRequiresApproval, mem::take(&mut self.approvals))
+        } else if !self.permits.is_empty() {
+            (ReasonCode::PolicyPermits, mem::take(&mut self.permits))
+        } else {
+            (ReasonCode::NoPolicyPermits, Vec::new())
+        }
     }
 }
 
-/// What the first policy that gives a reason says; a plain sentence if none does.
+/// The ids of these policies.
+fn ids<'s, T>(policies: &[(&'s PolicyId, T)]) -> Vec<&'s PolicyId> {
+    policies.iter().map(|(id, _)| *id).collect()
+}
+
+/// Leaves the first of these, sorted, and says how many more there were.
+fn cut<T: Ord>(all: &mut Vec<T>, most: usize) -> usize {
+    let more = all.len().saturating_sub(most);
+    if more > 0 {
+        all.select_nth_unstable(most);
+        all.truncate(most);
+    }
+    all.sort_unstable();
+    more
+}
+
+/// What is told of the policies that failed, of those first that might have made the ruling stricter, and how many more
+/// did.
+fn faults(mut strict: Vec<Failed<'_>>, mut permits: Vec<Failed<'_>>) -> (Vec<PolicyFault>, usize) {
+    let more = cut(&mut strict, TOLD_MAX);
+    let more = more + cut(&mut permits, TOLD_MAX - strict.len());
+    let mut told = [strict, permits].concat();
+    told.sort_unstable();
+    let told = told.into_iter().map(|(id, message)| PolicyFault {
+        policy: id.clone(),
+        message: message.to_owned(),
+    });
+    (told.collect(), more)
+}
+
+/// What is said where these policies failed that might have made the ruling stricter.
+fn broken(ids: &[&PolicyId]) -> String {
+    let ids: Vec<_> = ids.iter().map(|id| format!("`{id}`")).collect();
+    format!("could not be evaluated: {}", ids.join(", "))
+}
+
+/// What the first policy says that gives a reason; a plain sentence if none does.
 fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
-    let said = deciding
-        .iter()
-        .find_map(|(_, annotations)| annotations.reason.clone());
-    said.unwrap_or_else(|| {
-        let id = deciding.first().map_or("", |(id, _)| id.as_str());
+    first_said(deciding, |annotations| annotations.reason.as_ref()).unwrap_or_else(|| {
+        let ids = deciding.iter().map(|(id, _)| id.as_str());
+        let id = ids.min().unwrap_or_default();
         match reason {
             ReasonCode::PolicyForbids => format!("the policy `{id}` forbids it"),
             ReasonCode::PolicyRequiresApproval => format!("the policy `{id}` requires approval"),
@@ -148,11 +180,34 @@ fn explanation(reason: ReasonCode, deciding: &[Satisfied<'_>]) -> String {
     })
 }
 
-fn applicable(policies: &[Satisfied<'_>], parameters: &Parameters<'_>) -> Vec<Obligation> {
-    let all = policies
-        .iter()
-        .flat_map(|(_, annotations)| annotations.obligations.about(parameters));
-    all.cloned().collect()
+/// What the first of these policies says, by their ids, that says anything.
+fn first_said<'s>(
+    policies: &[Satisfied<'s>],
+    said: impl Fn(&'s Annotations) -> Option<&'s String>,
+) -> Option<String> {
+    let all = policies.iter().copied();
+    let saying = all.filter_map(|(id, annotations)| Some((id, said(annotations)?)));
+    saying.min_by_key(|(id, _)| *id).map(|(_, text)| text.clone())
+}
+
+/// What these policies want to be done, sorted and without repetition. Of more than a ruling may ask for there are some
+/// more than that, and always whether the agent is to be quarantined.
+fn applicable<'a, 's: 'a>(
+    policies: impl Iterator<Item = &'a Satisfied<'s>>,
+    parameters: &'a Parameters<'_>,
+) -> Vec<Obligation> {
+    let (mut all, mut quarantine) = (BTreeSet::new(), None);
+    for obligation in policies.flat_map(|(_, annotations)| annotations.obligations.about(parameters)) {
+        if *obligation == Obligation::QuarantineAgent {
+            quarantine = Some(obligation);
+        }
+        all.insert(obligation);
+        if all.len() > OBLIGATIONS_MAX + 1 {
+            all.pop_last();
+        }
+    }
+    all.extend(quarantine);
+    all.into_iter().cloned().collect()
 }
 
 /// Whom these policies want to be asked, all of them.

@@ -24,7 +24,7 @@ use model::{
 };
 use policy::Registry;
 use proptest::prelude::*;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -521,6 +521,186 @@ fn every_group_that_a_satisfied_policy_names_is_asked() {
     assert_eq!(asked(Trust::SemiTrustedCustomer), both);
 }
 
+/// So many policies about everybody and everything, with ids in their order; `#` in the head is the number.
+fn many(head: &str, count: usize, condition: &str) -> String {
+    let policies = (0..count).map(|number| {
+        let head = head.replace('#', &number.to_string());
+        format!("@id(\"p{number:03}\") {head} (principal, action, resource) when {{ {condition} }};")
+    });
+    policies.collect::<Vec<_>>().join("\n")
+}
+
+/// What is ruled by these policies alone.
+fn ruled_by(world: &World, policies: &[&str]) -> Ruling {
+    let names = ["mine", "more"];
+    let texts = names.into_iter().zip(policies);
+    let texts: Vec<_> = texts.map(|(name, text)| (name, *text, Mode::Enforced)).collect();
+    world.ask(&set(world, "", &texts)).unwrap()
+}
+
+fn matched(ruling: &Ruling) -> Vec<String> {
+    ruling.matched.iter().map(ToString::to_string).collect()
+}
+
+/// The ids of the first 64 of [`many`] policies.
+fn first_64() -> Vec<String> {
+    (0..64).map(|number| format!("mine/p{number:03}")).collect()
+}
+
+#[test]
+fn of_many_policies_that_match_64_are_named_and_the_others_are_counted() {
+    let world = World::default();
+    for (head, said) in [
+        ("forbid", "forbids it"),
+        ("@decision(\"require_approval\") permit", "requires approval"),
+        ("permit", "permits it"),
+    ] {
+        let sentence = format!("the policy `mine/p000` {said}");
+        let ruling = ruled_by(&world, &[&many(head, 64, "true")]);
+        assert_eq!((&ruling.explanation, matched(&ruling)), (&sentence, first_64()));
+        let ruling = ruled_by(&world, &[&many(head, 70, "true")]);
+        let counted = format!("{sentence} … and 6 more of the policies that match");
+        assert_eq!((&ruling.explanation, matched(&ruling)), (&counted, first_64()));
+    }
+    // What only a later one says is said all the same.
+    let last =
+        "@id(\"z\") @reason(\"It is night\") @agent_message(\"Wait\") forbid (principal, action, resource);";
+    let ruling = ruled_by(&world, &[&format!("{}\n{last}", many("forbid", 64, "true"))]);
+    assert_eq!(
+        ruling.explanation,
+        "It is night … and 1 more of the policies that match"
+    );
+    assert_eq!(ruling.agent_message.as_deref(), Some("Wait"));
+}
+
+#[test]
+fn of_many_policies_that_advise_64_are_named_beside_those_that_decide() {
+    let advice = many(
+        "@decision(\"advise\") @obligation(\"notify:security\") permit",
+        70,
+        "true",
+    );
+    let ruling = ruled_by(&World::default(), &[&advice, &many("permit", 70, "true")]);
+    let deciding = first_64().into_iter().map(|id| id.replace("mine", "more"));
+    let named: Vec<_> = first_64().into_iter().chain(deciding).collect();
+    assert_eq!(matched(&ruling), named);
+    assert_eq!(
+        ruling.explanation,
+        "the policy `more/p000` permits it … and 6 more of the policies that match \
+         … and 6 more of the policies that advise"
+    );
+    assert_eq!(ruling.obligations, [Obligation::Other("notify:security".into())]);
+}
+
+#[test]
+fn of_many_policies_that_fail_64_are_named_and_first_those_that_deny_by_it() {
+    let world = World::default();
+    let fails = "9223372036854775807 + context.trust.rank > 0";
+    let failed = |ruling: &Ruling| -> Vec<_> {
+        let failed = ruling.errors.iter().map(|fault| fault.policy.to_string());
+        failed.collect()
+    };
+    let ruling = ruled_by(&world, &[&many("forbid", 70, fails)]);
+    let ids: Vec<_> = first_64().iter().map(|id| format!("`{id}`")).collect();
+    let counted = "… and 6 more of the policies that fail";
+    assert_eq!(ruling.reason, ReasonCode::PolicyError);
+    assert_eq!(
+        ruling.explanation,
+        format!("could not be evaluated: {} {counted}", ids.join(", "))
+    );
+    assert_eq!((matched(&ruling), failed(&ruling)), (first_64(), first_64()));
+    // A permit that fails denies nothing, and is told behind them, whatever it is called.
+    let ruling = ruled_by(&world, &[&many("permit", 60, fails), &many("forbid", 10, fails)]);
+    let permits = first_64().into_iter().take(54);
+    let forbids = (0..10).map(|number| format!("more/p{number:03}"));
+    assert_eq!(failed(&ruling), permits.chain(forbids).collect::<Vec<_>>());
+    assert!(ruling.explanation.ends_with(counted), "{}", ruling.explanation);
+    assert_eq!(matched(&ruling).len(), 10);
+}
+
+#[test]
+fn more_obligations_than_are_told_deny_and_leave_nobody_in_service_who_is_to_be_quarantined() {
+    let world = World::default();
+    let permit = "@obligation(\"notify:#\") permit";
+    let ruling = ruled_by(&world, &[&many(permit, 64, "true")]);
+    assert_eq!(
+        (ruling.reason, ruling.obligations.len(), ruling.more_obligations),
+        (ReasonCode::PolicyPermits, 64, false)
+    );
+    let ruling = ruled_by(&world, &[&many(permit, 65, "true")]);
+    assert_eq!(
+        (ruling.reason, ruling.obligations.len(), ruling.more_obligations),
+        (ReasonCode::PolicyError, 64, true)
+    );
+    assert_eq!(
+        ruling.explanation,
+        "more than 64 obligations apply: the policy `mine/p000` permits it \
+         … and 1 more of the policies that match"
+    );
+    // A denial stays what it was.
+    let secrets = (0..65).map(|number| (format!("s{number}"), json!(1)));
+    let world = World {
+        parameters: Value::Object(secrets.collect()),
+        ..world
+    };
+    let redact = "@decision(\"advise\") @obligation(\"redact:parameters.s#\") permit";
+    let trap = "@id(\"trap\") @obligation(\"quarantine:agent\") forbid (principal, action, resource);";
+    let ruling = ruled_by(&world, &[&many(redact, 65, "true"), trap]);
+    assert_eq!(
+        (ruling.reason, ruling.obligations.len(), ruling.more_obligations),
+        (ReasonCode::PolicyForbids, 64, true)
+    );
+    assert_eq!(ruling.obligations.last(), Some(&Obligation::QuarantineAgent));
+    assert_eq!(
+        ruling.explanation,
+        "the policy `more/trap` forbids it … and 1 more of the policies that advise; \
+         more than 64 obligations apply"
+    );
+}
+
+#[test]
+fn obligations_for_the_agent_and_for_the_user_that_are_too_many_together_deny() {
+    let world = World {
+        user: Some(("u-17".to_owned(), None)),
+        ..World::default()
+    };
+    let ruled = |count| {
+        let [agents, users] = [("Agent", "agent"), ("User", "user")].map(|(principal, word)| {
+            let permits = many(&format!("@obligation(\"notify:{word}-#\") permit"), count, "true");
+            permits.replace("(principal,", &format!("(principal is {principal},"))
+        });
+        ruled_by(&world, &[&agents, &users])
+    };
+    let ruling = ruled(32);
+    assert_eq!(
+        (ruling.reason, ruling.obligations.len()),
+        (ReasonCode::PolicyPermits, 64)
+    );
+    let ruling = ruled(33);
+    assert_eq!(ruling.reason, ReasonCode::PolicyError);
+    assert_eq!(
+        ruling.explanation,
+        "more than 64 obligations apply: the policy `mine/p000` permits it"
+    );
+    assert!(ruling.more_obligations);
+}
+
+#[test]
+fn more_groups_than_may_be_asked_deny() {
+    let asking = "@decision(\"require_approval\") @approvers(\"group-#\") permit";
+    let ruled = |count| ruled_by(&World::default(), &[&many(asking, count, "true")]);
+    let ruling = ruled(64);
+    assert_eq!(ruling.reason, ReasonCode::PolicyRequiresApproval);
+    assert_eq!(each(&ruling.approval.unwrap().terms()).len(), 64);
+    let ruling = ruled(65);
+    assert_eq!((ruling.reason, ruling.approval), (ReasonCode::PolicyError, None));
+    assert_eq!(
+        ruling.explanation,
+        "more than 64 groups would have to approve: the policy `mine/p000` requires approval \
+         … and 1 more of the policies that match"
+    );
+}
+
 #[test]
 fn a_claim_takes_nobody_away_who_is_asked_for_a_read() {
     let changes = "@id(\"changes\") @decision(\"require_approval\") @approvers(\"team-leads\") @quorum(\"2\") \
@@ -713,6 +893,79 @@ fn without_parameters_nobody_knows_whether_there_is_room_for_all_conditions() {
     };
     assert_eq!(ruled(json!({})), ReasonCode::PolicyPermits);
     assert_eq!(ruled(json!({"pin": 1})), ReasonCode::NoPolicyPermits);
+}
+
+#[test]
+fn without_parameters_nobody_knows_whether_more_is_to_be_redacted_than_an_ask_may_have() {
+    let agents = World {
+        user: Some(("u-17".to_owned(), None)),
+        ..World::default()
+    };
+    let [_, claimed] = read_and_claimed();
+    let all = "@id(\"all\") permit (principal, action, resource);";
+    let never = "@id(\"never\") forbid (principal, action, resource);";
+    let blind = |world: &World, scopes: [&str; 2], counts: [usize; 2], beside: &str| {
+        let [mine, more] = [0, 1].map(|side: usize| {
+            let obligation = format!("redact:parameters.{}#", ["a", "b"][side]);
+            let head = format!("@decision(\"advise\") @obligation(\"{obligation}\") permit");
+            let advice = many(&head, counts[side], "true");
+            advice.replace("(principal, action,", scopes[side])
+        });
+        let mine = format!("{beside}\n{mine}");
+        let texts = [("mine", &*mine, Mode::Enforced), ("more", &*more, Mode::Enforced)];
+        let set = set(world, "", &texts);
+        let ruling = world.with_question(|question| set.rule_without_parameters(question));
+        ruling.unwrap().map(|ruling| ruling.reason)
+    };
+    let whoever = ["(principal, action,"; 2];
+    let kinds = ["(principal is Agent, action,", "(principal is User, action,"];
+    let sides = ["read", "mutate"].map(|group| format!("(principal, action in Action::\"{group}\","));
+    let sides = [&*sides[0], &*sides[1]];
+    for (world, scopes) in [(&World::default(), whoever), (&agents, kinds), (&claimed, sides)] {
+        let known = blind(world, scopes, [32, 32], all);
+        assert_eq!(known, Some(ReasonCode::PolicyPermits), "{scopes:?}");
+        assert_eq!(blind(world, scopes, [32, 33], all), None, "{scopes:?}");
+        // What is denied is, whatever has to be done.
+        let known = blind(world, scopes, [32, 33], never);
+        assert_eq!(known, Some(ReasonCode::PolicyForbids), "{scopes:?}");
+    }
+}
+
+#[test]
+fn without_parameters_what_the_action_takes_none_of_is_nothing_to_redact() {
+    let head = "@decision(\"advise\") @obligation(\"redact:parameters.a#.pin\") permit";
+    let advice = many(head, 65, "true");
+    let mine = format!("@id(\"all\") permit (principal, action, resource);\n{advice}");
+    let declared = |count: usize| {
+        let names = (0..count).map(|number| (format!("a{number}"), json!({})));
+        Value::Object(names.collect())
+    };
+    let blind = |word: &str, value: Value| {
+        let mut schema = json!({"properties": declared(64), "additionalProperties": false});
+        schema[word] = value;
+        let world = World {
+            schema: Some(schema),
+            ..World::default()
+        };
+        let set = set(&world, "", &[("mine", &mine, Mode::Enforced)]);
+        let ruling = world.with_question(|question| set.rule_without_parameters(question));
+        ruling.unwrap().map(|ruling| ruling.reason)
+    };
+    let is_known = blind("type", json!("object"));
+    assert_eq!(is_known, Some(ReasonCode::PolicyPermits));
+    let mut dotted = declared(64);
+    dotted["a64.pin"] = json!({});
+    for (word, value) in [
+        ("properties", declared(65)),
+        ("properties", dotted),
+        // What it takes beside those that it declares is not looked up.
+        ("additionalProperties", json!(true)),
+        ("additionalProperties", json!({"type": "object"})),
+        ("patternProperties", json!({"^a": {}})),
+        ("$ref", json!("#/properties/a0")),
+    ] {
+        assert_eq!(blind(word, value), None, "{word}");
+    }
 }
 
 #[test]
