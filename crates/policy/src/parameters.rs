@@ -1,6 +1,6 @@
 //! The parameters of one action: what its JSON Schema allows, and what policies see of them.
 //!
-//! Formats are not asserted (the draft leaves that to the application), and no reference is ever fetched.
+//! Formats are not asserted in any draft (2020-12 leaves that to the application), and no reference is ever fetched.
 
 use crate::diagnostics::Diagnostic;
 use crate::extent::{Extent, Fault};
@@ -13,7 +13,7 @@ use crate::schema;
 use canon::Digest;
 use cedar_policy_core::ast::{self, Literal};
 use jsonschema::error::ValidationErrorKind as Kind;
-use jsonschema::{PatternOptions, ValidationError, Validator};
+use jsonschema::{PatternOptions, ReferencingError, ValidationError, Validator};
 use model::ToolAction;
 use patterns::{Originals, Translated};
 use serde_json::{Map, Value, json};
@@ -48,6 +48,9 @@ const UNNAMED_MEMBER: &str = "a member in it that the action's schema does not n
 const FAR_MEMBER: &str = "something further inside of it";
 /// What is said of a schema that compiles only with its patterns as they were sent.
 const NOT_TRANSLATED: &str = "has a reference into `patternProperties`, or a pattern that is too long once `.` and `\\b` in it are written out";
+
+/// What is said of a schema of a draft that is not taken, or of none.
+const NO_DRAFT: &str = "is no JSON Schema: `$schema` is one of `https://json-schema.org/draft/2020-12/schema`, which is meant where there is none, `https://json-schema.org/draft/2019-09/schema`, `http://json-schema.org/draft-07/schema#`, `http://json-schema.org/draft-06/schema#` and `http://json-schema.org/draft-04/schema#`";
 
 /// How many dots a path has at most that is looked up: it leads into sixteen objects at most, however many parameters there are.
 const DOTS_LOOKED_UP_MAX: usize = 4;
@@ -286,7 +289,7 @@ impl Check {
         } = match Measured::of(schema) {
             Ok(measured) => measured,
             Err(Fault::Unbounded(fault)) => return Ok(Self::Unchecked(fault)),
-            Err(Fault::Reference(error)) => return Err(no_schema(&error)),
+            Err(Fault::Reference(error)) => return Err(unreferred(&error)),
         };
         match validator(schema, program_bytes_max) {
             Ok(validator) => Ok(Self::Schema {
@@ -451,6 +454,14 @@ fn collect_patterns<'s>(schema: &'s Value, patterns: &mut BTreeSet<&'s str>) {
 fn reading(pattern: &str) -> usize {
     let escapes = pattern.matches('\\').count();
     escapes.saturating_mul(pattern.len() + escapes * CLASS_BYTES)
+}
+
+/// What is said of a reference that leads nowhere, or of a draft that nobody knows: nobody can register one.
+fn unreferred(error: &ReferencingError) -> Diagnostic {
+    match error {
+        ReferencingError::UnknownSpecification { .. } => Diagnostic::error(NO_DRAFT),
+        error => no_schema(error),
+    }
 }
 
 fn no_schema(error: &dyn std::error::Error) -> Diagnostic {

@@ -473,6 +473,30 @@ fn a_schema_that_is_none_names_its_action() {
 }
 
 #[test]
+fn a_draft_that_is_not_taken_is_refused_with_those_that_are() {
+    let compiled = |draft: &str| {
+        let schema = json!({"$schema": draft, "type": "object"});
+        compile(&[tool("github", [action("merge", true, Some(schema))])], &[])
+    };
+    for unknown in [
+        "https://example.com/our-own",
+        "http://json-schema.org/draft-03/schema#",
+    ] {
+        let Err(diagnostics) = compiled(unknown) else {
+            panic!("{unknown} was accepted")
+        };
+        let message = &diagnostics.0[0].message;
+        let said = "the input schema of `github/merge` is no JSON Schema: `$schema` is one of ";
+        let drafts = message.strip_prefix(said).unwrap_or_else(|| panic!("{message}"));
+        let drafts: Vec<_> = drafts.split('`').skip(1).step_by(2).collect();
+        assert_eq!(drafts.len(), 5, "{message}");
+        for draft in drafts {
+            assert!(compiled(draft).is_ok(), "{draft}");
+        }
+    }
+}
+
+#[test]
 fn a_pattern_that_is_not_taken_is_named_with_what_is_in_it() {
     let schema = json!({"properties": {"x": {"type": "string", "pattern": "(?=lookahead)"}}});
     let tool = tool("github", [action("merge", true, Some(schema))]);

@@ -702,6 +702,40 @@ fn what_is_just_not_too_deep_is_checked_without_a_crash() {
     assert!(world(json!({"type": 1})).ask(&set).is_err());
 }
 
+/// What the documents say of the keywords of a schema that say nothing.
+#[test]
+fn formats_and_what_a_draft_has_no_keyword_for_count_for_nothing() {
+    let draft_07 = "http://json-schema.org/draft-07/schema#";
+    let is_taken = |schema: &Value| {
+        let world = World {
+            schema: Some(schema.clone()),
+            parameters: json!({"to": "no address!"}),
+            ..World::default()
+        };
+        let base = BasePolicies::parse("").unwrap();
+        let set = world.compile(&base, &[tenant("mine", ALL)]).unwrap();
+        world.ask(&set).is_ok()
+    };
+    let formats =
+        json!({"format": "email", "contentEncoding": "base64", "contentMediaType": "application/json"});
+    for schema in [
+        json!({"properties": {"to": formats}}),
+        json!({"requierd": ["from"]}),
+        json!({"$schema": draft_07, "dependentRequired": {"to": ["from"]}}),
+        json!({"$schema": draft_07, "properties": {"to": {"format": "email"}}}),
+    ] {
+        assert!(is_taken(&schema), "{schema}");
+    }
+    for schema in [
+        json!({"dependentRequired": {"to": ["from"]}}),
+        json!({"required": ["from"]}),
+        json!({"$schema": draft_07, "properties": {"to": {"contentEncoding": "base64"}}}),
+        json!({"$schema": draft_07, "properties": {"to": {"contentMediaType": "application/json"}}}),
+    ] {
+        assert!(!is_taken(&schema), "{schema}");
+    }
+}
+
 /// A text of this length to ask about.
 fn long(bytes: usize) -> World {
     let text = json!({"type": "string"});
