@@ -130,9 +130,11 @@ impl Witness {
         if log.is_empty() {
             return Err(Refused::UnknownOrigin(claimed.origin));
         }
+        // Before the folder is taken, for which everybody waits: anybody may send what is to be verified.
+        let signed = request.verify(&log)?;
         let mut folder = Arc::clone(&self.folder).lock_owned().await;
         let known = folder.cosigned(&claimed.origin)?;
-        let checkpoint = match request.check(&log, known) {
+        let checkpoint = match signed.check(known) {
             Ok((checkpoint, _)) => checkpoint,
             Err(uncosigned) => {
                 if let Some(shown) = shown_by(&claimed, known, &uncosigned) {
@@ -152,16 +154,18 @@ impl Witness {
     }
 }
 
-/// What is kept of a cosigned note: its text, what the log has signed, and the cosignatures.
+/// What is kept of a cosigned note: its text, what the log has signed, each line once, and the cosignatures.
 fn kept_note(note: &Note, log: &[&VerifierKey], lines: &str) -> Result<String, Refused> {
     let mut kept = Note::sign(note.text(), &[]).map_err(Uncosigned::from)?;
     let is_known = |signature: &&NoteSignature| {
         let named = |key: &&VerifierKey| key.id() == signature.key_id && key.name() == signature.name;
         log.iter().any(named)
     };
-    let signatures = note.signatures().iter().filter(is_known);
-    for signature in signatures.take(SIGNATURES_KEPT_MAX) {
-        kept.push(signature.clone());
+    for signature in note.signatures().iter().filter(is_known) {
+        let is_there = kept.signatures().contains(signature);
+        if !is_there && kept.signatures().len() < SIGNATURES_KEPT_MAX {
+            kept.push(signature.clone());
+        }
     }
     Ok(format!("{kept}{lines}"))
 }
@@ -223,4 +227,60 @@ async fn last_cosigned(
 ) -> Result<String, Refused> {
     let note = witness.folder.lock().await.last(&origin)?;
     note.ok_or(Refused::UnknownOrigin(origin))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use canon::Digest;
+    use futures_util::FutureExt;
+    use ledger::{SignatureKind, SigningKey};
+    use model::Timestamp;
+    use model::time::ManualClock;
+    use tempfile::TempDir;
+
+    fn log_key(seed: u8) -> SigningKey {
+        SigningKey::from_seed("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
+    }
+
+    /// A witness of the log of one key.
+    fn witness_of(log: &SigningKey) -> (Witness, TempDir) {
+        let home = tempfile::tempdir().unwrap();
+        let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
+        let (logs, clock) = (
+            vec![log.verifier().clone()],
+            ManualClock::at(Timestamp::from_millis(1_769_851_800_000)),
+        );
+        let folder = Folder::open(home.path()).unwrap();
+        (
+            Witness::new(Keyring::of(key), logs, Arc::new(clock), folder),
+            home,
+        )
+    }
+
+    /// What shows a witness the first entry of a log that this key signs.
+    fn first_of(key: &SigningKey) -> Vec<u8> {
+        let checkpoint = Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
+        let request = AddCheckpoint {
+            old_size: 0,
+            proof: Vec::new(),
+            checkpoint: checkpoint.sign(&[key]).unwrap().to_string(),
+        };
+        request.to_string().into_bytes()
+    }
+
+    #[tokio::test]
+    async fn signatures_are_verified_while_somebody_else_has_the_folder() {
+        let (known, unknown) = (log_key(1), log_key(2));
+        let (witness, _home) = witness_of(&known);
+        let folder = witness.folder.lock().await;
+        let refused = witness.cosign(&first_of(&unknown)).now_or_never();
+        let refused = refused.expect("it waits for nothing").unwrap_err();
+        assert_eq!(refused.status(), 403, "{refused}");
+        let first = first_of(&known);
+        let mut cosigning = Box::pin(witness.cosign(&first));
+        assert!(cosigning.as_mut().now_or_never().is_none());
+        drop(folder);
+        assert_eq!(cosigning.await.unwrap().lines().count(), 1);
+    }
 }

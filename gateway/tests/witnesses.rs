@@ -713,6 +713,23 @@ async fn a_witness_cosigns_only_what_continues_what_it_has_cosigned() {
     );
 }
 
+/// Whoever has got a checkpoint can repeat the lines below it.
+#[tokio::test]
+async fn of_a_line_that_is_repeated_a_witness_keeps_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let witness = witness_in(folder.path(), 38);
+    let note = signed("tnt_1", 5, Digest::of(b"a"));
+    let (text, line) = note.split_once("\n\n").unwrap();
+    let repeated = AddCheckpoint {
+        old_size: 0,
+        proof: Vec::new(),
+        checkpoint: format!("{text}\n\n{}", line.repeat(100)),
+    };
+    let (status, cosigned) = add(&witness, &repeated).await;
+    assert_eq!(status, 200, "{cosigned}");
+    assert_eq!(last(&witness, "tnt_1").await, (200, note + &cosigned));
+}
+
 /// The requests that a witness has kept in files whose names end like this.
 fn kept(folder: &Path, extension: &str) -> Vec<String> {
     let files = std::fs::read_dir(folder).unwrap();

@@ -9,7 +9,7 @@ use crate::key::{KeyId, SignatureKind, SigningKey, VerifierKey, is_key_name};
 
 /// The largest note that is read: a checkpoint has some hundred bytes, a signature of the largest known kind 5 kB.
 pub const NOTE_BYTES_MAX: usize = 1 << 20;
-/// Most signatures of a note that is read. The specification asks for 16.
+/// Most signatures of a note that is read. The specification asks for 16, and Go's reader has this bound.
 pub const SIGNATURES_MAX: usize = 100;
 /// What a signature's line begins with.
 const SIGNATURE_PREFIX: &str = "\u{2014} ";
@@ -131,11 +131,7 @@ impl Note {
     /// `UnknownKey` if none has; `BadSignature` if one is named that has not, whatever others have done.
     pub fn verify<'k>(&self, keys: &[&'k VerifierKey]) -> Result<Vec<Signed<'k>>, NoteFault> {
         let mut signed: Vec<Signed<'k>> = Vec::new();
-        for signature in &self.signatures {
-            let is_named = |key: &&&VerifierKey| key.id() == signature.key_id && key.name() == signature.name;
-            let Some(key) = keys.iter().find(is_named) else {
-                continue;
-            };
+        for (signature, key) in self.signatures_of(keys) {
             let found = signature.verify(&self.text, key);
             let found = found.ok_or_else(|| NoteFault::BadSignature(key.label()))?;
             if signed.iter().all(|other| other.key != found.key) {
@@ -146,6 +142,21 @@ impl Note {
             return Err(NoteFault::UnknownKey);
         }
         Ok(signed)
+    }
+
+    /// The signatures that name one of these keys, and which. A line that is repeated says no more than it did before,
+    /// and whoever has a signed note can repeat its lines; another one of the same key is looked at, too.
+    fn signatures_of<'n, 'k>(
+        &'n self,
+        keys: &[&'k VerifierKey],
+    ) -> impl Iterator<Item = (&'n NoteSignature, &'k VerifierKey)> {
+        let lines = self.signatures.iter().enumerate();
+        lines.filter_map(move |(place, signature)| {
+            let is_named = |key: &&&VerifierKey| key.id() == signature.key_id && key.name() == signature.name;
+            let key = *keys.iter().find(is_named)?;
+            let is_repeated = self.signatures[..place].contains(signature);
+            (!is_repeated).then_some((signature, key))
+        })
     }
 }
 
@@ -215,5 +226,34 @@ impl fmt::Display for NoteSignature {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = [&self.key_id.0[..], &self.signature].concat();
         writeln!(f, "{SIGNATURE_PREFIX}{} {}", self.name, encoding::encode(&bytes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(seed: u8) -> SigningKey {
+        SigningKey::from_seed("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
+    }
+
+    #[test]
+    fn a_line_that_is_repeated_is_verified_once_and_another_one_of_its_key_as_well() {
+        let (known, unknown) = (key(1), key(2));
+        let keys = [known.verifier()];
+        let mut note = Note::sign("text\n", &[&unknown, &known]).unwrap();
+        let [stranger, line] = [0, 1].map(|place: usize| note.signatures()[place].clone());
+        while note.signatures().len() < SIGNATURES_MAX - 1 {
+            note.push(line.clone());
+        }
+        note.push(stranger);
+        let looked_at = |note: &Note| note.signatures_of(&keys).count();
+        assert_eq!((looked_at(&note), note.verify(&keys).unwrap().len()), (1, 1));
+        let mut wrong = line;
+        wrong.signature[0] ^= 1;
+        note.push(wrong);
+        assert_eq!(looked_at(&note), 2);
+        let refused = NoteFault::BadSignature(known.verifier().label());
+        assert_eq!(note.verify(&keys), Err(refused));
     }
 }

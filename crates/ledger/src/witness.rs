@@ -26,6 +26,13 @@ pub struct AddCheckpoint {
     pub checkpoint: String,
 }
 
+/// A request whose checkpoint a key of the log has signed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SignedRequest<'r> {
+    request: &'r AddCheckpoint,
+    checkpoint: Checkpoint,
+}
+
 /// What a witness keeps of a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Cosigned {
@@ -114,17 +121,32 @@ impl AddCheckpoint {
         })
     }
 
-    /// What a witness does with the request: whether it may cosign, and what it keeps then. `log` are the keys that it knows
-    /// for the origin, `known` is what it keeps of it. It must keep the outcome before it answers, and from reading `known`
-    /// to keeping it nobody else may do the same for this origin.
+    /// The request, if the log has signed its checkpoint; `log` are the keys that the witness knows for the origin. It
+    /// needs nothing of what the witness keeps, and takes the most of all that is done for a request.
     ///
     /// # Errors
     /// It must not cosign.
-    pub fn check(&self, log: &[&VerifierKey], known: Cosigned) -> Result<(Checkpoint, Cosigned), Uncosigned> {
+    pub fn verify(&self, log: &[&VerifierKey]) -> Result<SignedRequest<'_>, Uncosigned> {
         let note = Note::parse(self.checkpoint.as_bytes())?;
         note.verify(log)?;
         let checkpoint = Checkpoint::parse(note.text())?;
-        let (old, new) = (self.old_size, checkpoint.size);
+        Ok(SignedRequest {
+            request: self,
+            checkpoint,
+        })
+    }
+}
+
+impl SignedRequest<'_> {
+    /// What a witness does with the request: whether it may cosign, and what it keeps then. `known` is what it keeps of
+    /// the origin. It must keep the outcome before it answers, and from reading `known` to keeping it nobody else may do
+    /// the same for this origin.
+    ///
+    /// # Errors
+    /// It must not cosign.
+    pub fn check(self, known: Cosigned) -> Result<(Checkpoint, Cosigned), Uncosigned> {
+        let Self { request, checkpoint } = self;
+        let (old, new) = (request.old_size, checkpoint.size);
         if old > new {
             return Err(Uncosigned::Inverted { old, new });
         }
@@ -138,9 +160,9 @@ impl AddCheckpoint {
             return Err(Uncosigned::Fork(old));
         }
         if old > 0 {
-            verify_consistency((old, &known.root), (new, &checkpoint.root), &self.proof)?;
-        } else if !self.proof.is_empty() {
-            let found = self.proof.len();
+            verify_consistency((old, &known.root), (new, &checkpoint.root), &request.proof)?;
+        } else if !request.proof.is_empty() {
+            let found = request.proof.len();
             return Err(ProofFault::WrongLength { found }.into());
         }
         let cosigned = Cosigned {

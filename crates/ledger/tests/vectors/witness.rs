@@ -26,7 +26,7 @@ fn case(name: &'static str, expected: Found, known: (u64, Digest), request: Stri
     let keys: Vec<_> = keys.iter().map(ledger::SigningKey::verifier).collect();
     let (size, root) = known;
     let checked = AddCheckpoint::parse(request.as_bytes())
-        .and_then(|request| request.check(&keys, Cosigned { size, root }));
+        .and_then(|request| request.verify(&keys)?.check(Cosigned { size, root }));
     finds(
         name,
         expected,
