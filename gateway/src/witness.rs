@@ -10,21 +10,33 @@ pub use folder::{Folder, FolderError};
 
 use crate::signing::Keyring;
 use axum::Router;
+use axum::body::HttpBody;
+use axum::extract::rejection::BytesRejection;
 use axum::extract::{DefaultBodyLimit, FromRequest, Query, Request, State};
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::BytesMut;
 use folder::Evidence;
+use futures_util::FutureExt;
 use ledger::witness::{AddCheckpoint, Cosigned, Uncosigned, cosignature_lines};
 use ledger::{Checkpoint, Note, NoteSignature, VerifierKey};
 use model::Clock;
 use serde::Deserialize;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::sync::Semaphore;
 
-/// The largest request: a proof has 63 lines at most, and a note some hundred bytes and its signatures.
+/// The largest request: a proof has 63 lines at most, and a note some hundred bytes and its signatures, of which those
+/// that a quantum computer does not break have 7 kB each in base64. Sixteen of them are to be read.
 const REQUEST_BYTES_MAX: usize = 128 * 1024;
+/// The largest request that is waited for without room. The longest proof has 3 kB, a signature of ours a tenth of
+/// one, and a connection has as much to read into anyway.
+const SHORT_BYTES_MAX: usize = 8 * 1024;
+/// How many bytes those may have together that are longer and are waited for. Nobody is asked who it is, so whoever
+/// takes all of it keeps out others that are as long; genuine ones are short.
+const ARRIVING_BYTES_MAX: usize = 16 << 20;
 /// How long it may be on its way: it is small, and nobody keeps a connection for longer by sending a byte now and then.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// Most signatures of a log that are kept: one for each of its keys that sign at a time.
@@ -40,6 +52,8 @@ pub struct Witness {
     /// Held from reading what was cosigned until the next is on disk: of two who come at once, the second sees what the first
     /// has left. It guards what this process remembers of that, too.
     folder: Arc<tokio::sync::Mutex<Folder>>,
+    /// Room for long requests that are on their way, a permit for each byte.
+    arriving: Semaphore,
 }
 
 /// Why a checkpoint is not cosigned.
@@ -50,9 +64,15 @@ enum Refused {
     /// 404.
     #[error("`{0}` is not a tenant of a log that this witness knows")]
     UnknownOrigin(String),
+    /// 413, or 400 where it broke off.
+    #[error(transparent)]
+    Body(#[from] BytesRejection),
     /// 408.
     #[error("the body did not come in time")]
     LateBody,
+    /// 503.
+    #[error("too many long bodies are on their way; try again later")]
+    Full,
     /// 500: nothing is cosigned that is not kept, and nothing is taken for all that was cosigned that is not.
     #[error(transparent)]
     Folder(#[from] FolderError),
@@ -63,7 +83,9 @@ impl Refused {
         let status = match self {
             Self::Uncosigned(uncosigned) => uncosigned.status(),
             Self::UnknownOrigin(_) => 404,
+            Self::Body(rejection) => rejection.status().as_u16(),
             Self::LateBody => 408,
+            Self::Full => 503,
             Self::Folder(_) => 500,
         };
         StatusCode::from_u16(status).expect("all of these are statuses")
@@ -76,6 +98,11 @@ impl IntoResponse for Refused {
         match self {
             Self::Uncosigned(Uncosigned::OtherSize { known: size, .. } | Uncosigned::Fork(size)) => {
                 (status, [(header::CONTENT_TYPE, SIZE)], format!("{size}\n")).into_response()
+            }
+            Self::Body(rejection) => rejection.into_response(),
+            Self::Full => {
+                let later = [(header::RETRY_AFTER, HeaderValue::from_static("1"))];
+                (status, later, format!("{}\n", Self::Full)).into_response()
             }
             Self::Folder(error) => {
                 tracing::error!(
@@ -97,6 +124,7 @@ impl Witness {
             logs,
             clock,
             folder: Arc::new(tokio::sync::Mutex::new(folder)),
+            arriving: Semaphore::new(ARRIVING_BYTES_MAX),
         }
     }
 
@@ -119,6 +147,30 @@ impl Witness {
             tenant.is_some_and(|tenant| !tenant.is_empty() && !tenant.contains('/'))
         };
         self.logs.iter().filter(is_of).collect()
+    }
+
+    /// The body of a request.
+    async fn body(&self, request: Request) -> Result<BytesMut, Refused> {
+        let announced = request.body().size_hint().upper();
+        let bytes = announced
+            .and_then(|bytes| usize::try_from(bytes).ok())
+            .map_or(REQUEST_BYTES_MAX, |bytes| bytes.min(REQUEST_BYTES_MAX));
+        let mut read = pin!(BytesMut::from_request(request, &()));
+        // What is there already takes no room either, however long it is.
+        if let Some(read) = read.as_mut().now_or_never() {
+            return Ok(read?);
+        }
+        let room = if bytes > SHORT_BYTES_MAX {
+            // INVARIANT: it is not more than the largest request, which is a number of 32 bits.
+            let permits = u32::try_from(bytes).unwrap_or(u32::MAX);
+            let taken = self.arriving.try_acquire_many(permits);
+            Some(taken.map_err(|_| Refused::Full)?)
+        } else {
+            None
+        };
+        let read = tokio::time::timeout(BODY_TIME_MAX, read).await;
+        drop(room);
+        Ok(read.map_err(|_| Refused::LateBody)??)
     }
 
     /// Cosigns a checkpoint that continues the last one, after that is on disk. Returns the signature lines.
@@ -205,12 +257,9 @@ fn keep_evidence(folder: &Folder, claimed: &Checkpoint, shown: Evidence, body: &
 }
 
 /// `POST /add-checkpoint`.
-async fn add_checkpoint(State(witness): State<Arc<Witness>>, request: Request) -> Response {
-    match tokio::time::timeout(BODY_TIME_MAX, BytesMut::from_request(request, &())).await {
-        Ok(Ok(body)) => witness.cosign(&body).await.into_response(),
-        Ok(Err(rejection)) => rejection.into_response(),
-        Err(_) => Refused::LateBody.into_response(),
-    }
+async fn add_checkpoint(State(witness): State<Arc<Witness>>, request: Request) -> Result<String, Refused> {
+    let body = witness.body(request).await?;
+    witness.cosign(&body).await
 }
 
 /// Which log.
@@ -232,12 +281,36 @@ async fn last_cosigned(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use axum::body::Body;
+    use bytes::Bytes;
     use canon::Digest;
-    use futures_util::FutureExt;
+    use hyper::body::{Frame, SizeHint};
     use ledger::{SignatureKind, SigningKey};
     use model::Timestamp;
     use model::time::ManualClock;
+    use std::convert::Infallible;
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
     use tempfile::TempDir;
+
+    /// A body of so many bytes, none of which comes.
+    struct Missing(usize);
+
+    impl HttpBody for Missing {
+        type Data = Bytes;
+        type Error = Infallible;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+            Poll::Pending
+        }
+
+        fn size_hint(&self) -> SizeHint {
+            SizeHint::with_exact(self.0 as u64)
+        }
+    }
 
     fn log_key(seed: u8) -> SigningKey {
         SigningKey::from_seed("log.example", SignatureKind::Note, &[seed; 32]).unwrap()
@@ -282,5 +355,24 @@ mod tests {
         assert!(cosigning.as_mut().now_or_never().is_none());
         drop(folder);
         assert_eq!(cosigning.await.unwrap().lines().count(), 1);
+    }
+
+    #[tokio::test]
+    async fn long_bodies_that_do_not_come_have_room_together_and_others_need_none() {
+        let (witness, _home) = witness_of(&log_key(1));
+        let missing = |bytes: usize| Box::pin(witness.body(Request::new(Body::new(Missing(bytes)))));
+        let count = ARRIVING_BYTES_MAX / REQUEST_BYTES_MAX;
+        let mut waiting: Vec<_> = (0..count).map(|_| missing(REQUEST_BYTES_MAX)).collect();
+        for reading in &mut waiting {
+            assert!(reading.as_mut().now_or_never().is_none());
+        }
+        let refused = missing(SHORT_BYTES_MAX + 1).as_mut().now_or_never();
+        let refused = refused.expect("it waits for nothing").unwrap_err();
+        assert_eq!(refused.status(), 503, "{refused}");
+        assert!(missing(SHORT_BYTES_MAX).as_mut().now_or_never().is_none());
+        let there = Request::new(Body::from("x".repeat(REQUEST_BYTES_MAX)));
+        assert_eq!(witness.body(there).await.unwrap().len(), REQUEST_BYTES_MAX);
+        drop(waiting.pop());
+        assert!(missing(REQUEST_BYTES_MAX).as_mut().now_or_never().is_none());
     }
 }
