@@ -9,6 +9,7 @@
 //! - `read_turns`: in which order connections are read that are refused again and again;
 //! - `wording`: how a response is written, and the one that says that the gateway is full;
 //! - `handed_on`: everything else;
+//! - `head_time`: how long hyper waits there for a head;
 //! - `rest`: what is left there of a body when its request is answered;
 //! - `written_first`: when hyper may read on;
 //! - `routed`: the connections of a program that is no gateway;
@@ -24,6 +25,7 @@
 //! that.
 
 mod handed_on;
+mod head_time;
 mod places;
 mod plain;
 mod read_turns;
@@ -63,10 +65,13 @@ use tokio::task::coop::consume_budget;
 use tokio::time::Sleep;
 use wording::{Desk, Words};
 
-/// How long a head may take that hyper reads, from the end of the request before. That is longer than proxies and
-/// clients keep connections that nothing is asked on (ten minutes, of those that are known), so that it is they who
+/// How long a head may take that hyper reads and of which something has come. The longest comes in less over nearly
+/// every line, and one that does not end keeps up to twice its length.
+pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_secs(30);
+/// How long a connection that hyper has may be silent, from the end of the request before. That is longer than proxies
+/// and clients keep connections that nothing is asked on (ten minutes, of those that are known), so that it is they who
 /// close them. If both do, an ask is lost that was on its way.
-pub(crate) const HEAD_TIME_MAX: Duration = Duration::from_mins(11);
+pub(crate) const SILENCE_MAX: Duration = Duration::from_mins(11);
 /// So many requests of a connection are refused in a row, whatever for, before it stands in line with the others.
 const REFUSED_MAX: u32 = 2;
 /// How much room for the first part of a request a connection keeps, in bytes: that of a usual head, so that a caller

@@ -50,9 +50,11 @@ pub struct Options {
     pub body_bytes_max: usize,
     /// How long the rest of a plain ask is waited for, before it is read like any other request.
     pub ask_time_max: Duration,
-    /// How long a head may take that is read like that, from the end of the request before: so long a caller may say
-    /// nothing, too.
+    /// How long a head may take that is read like that, once something of it has come; twice as long where it began
+    /// sooner than this after the request before.
     pub head_time_max: Duration,
+    /// How long a caller may say nothing there, from the end of the request before.
+    pub silence_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
     /// The room for all bodies that are on their way, and for long asks that are not answered yet. Gateways with
@@ -92,6 +94,7 @@ impl Default for Options {
             body_bytes_max,
             ask_time_max: Duration::from_secs(10),
             head_time_max: connections::HEAD_TIME_MAX,
+            silence_max: connections::SILENCE_MAX,
             connections_max: connections::places_max(),
             // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer
             // by sending a byte now and then.

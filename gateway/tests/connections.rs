@@ -482,6 +482,111 @@ async fn a_request_that_does_not_go_on_is_not_waited_for() {
     assert_eq!(stage.count("decision").await, 0);
 }
 
+/// Options by which a head may take so long.
+fn with_head_time(millis: u64) -> Options {
+    Options {
+        head_time_max: Duration::from_millis(millis),
+        ..Options::default()
+    }
+}
+
+#[tokio::test]
+async fn who_is_silent_is_kept_for_longer_than_a_head_may_take_and_not_for_ever() {
+    let stage = Stage::set_with(with_head_time(50)).await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    for number in 0..3 {
+        assert_eq!(connection.exchange(HEALTH).await.status, 200);
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let asked = connection.exchange(&written(&stage, &ask(number), "")).await;
+        assert_eq!(asked.status, 200);
+    }
+    let options = Options {
+        silence_max: Duration::from_millis(100),
+        ..with_head_time(50)
+    };
+    let stage = Stage::set_with(options).await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    assert_eq!(connection.exchange(HEALTH).await.status, 200);
+    assert!(connection.receive().await.is_none());
+}
+
+#[tokio::test]
+async fn a_head_that_begins_behind_another_request_is_not_waited_for_either() {
+    let stage = Stage::set_with(with_head_time(50)).await;
+    let server = Server::of(&stage).await;
+    let begun = &HEALTH[..HEALTH.len() - 2];
+    let mut connection = server.connect().await;
+    // At once, so that hyper has read it before it waits for it.
+    connection.send(&format!("{HEALTH}{begun}")).await;
+    assert_eq!(connection.receive().await.unwrap().status, 200);
+    assert!(connection.receive().await.is_none());
+    // When nobody expects it any more.
+    let mut connection = server.connect().await;
+    assert_eq!(connection.exchange(HEALTH).await.status, 200);
+    tokio::time::sleep(Duration::from_millis(200)).await;
+    connection.send(begun).await;
+    assert!(connection.receive().await.is_none());
+}
+
+/// Some clients send one behind a body, and none of them has begun to ask with it.
+#[tokio::test]
+async fn who_sends_an_empty_line_behind_a_request_is_silent() {
+    let stage = Stage::set_with(with_head_time(50)).await;
+    let server = Server::of(&stage).await;
+    let mut connection = server.connect().await;
+    // At once, and when nobody expects it any more.
+    let ahead = format!("{HEALTH}\r\n");
+    assert_eq!(connection.exchange(&ahead).await.status, 200);
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        connection.send("\r\n").await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        assert_eq!(connection.exchange(HEALTH).await.status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_head_has_its_time_however_late_it_has_begun() {
+    let stage = Stage::set_with(with_head_time(5_000)).await;
+    let server = Server::of(&stage).await;
+    let (begun, rest) = HEALTH.split_at(HEALTH.len() - 2);
+    let mut connection = server.connect().await;
+    connection.send(&format!("{HEALTH}{begun}")).await;
+    assert_eq!(connection.receive().await.unwrap().status, 200);
+    tokio::time::sleep(Duration::from_millis(5_500)).await;
+    assert_eq!(connection.exchange(rest).await.status, 200);
+}
+
+/// Hyper is not left with all that it has read into then, so the connection is given to another one.
+#[tokio::test]
+async fn who_goes_on_more_than_a_second_after_a_long_head_is_answered() {
+    const LONGER: Duration = Duration::from_millis(1_500);
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let long = padded(HEALTH, 31 * 1024);
+    let (begun, rest) = HEALTH.split_at(HEALTH.len() - 2);
+    let mut connection = server.connect().await;
+    assert_eq!(connection.exchange(&long).await.status, 200);
+    tokio::time::sleep(LONGER).await;
+    assert_eq!(connection.exchange(&format!("{long}{begun}")).await.status, 200);
+    tokio::time::sleep(LONGER).await;
+    assert_eq!(connection.exchange(rest).await.status, 200);
+}
+
+#[tokio::test]
+async fn who_takes_an_answer_slowly_has_all_of_it_and_is_answered_further() {
+    let stage = Stage::set_with(with_head_time(50)).await;
+    let (mut requests, answers) = pipe(&stage, 4096, 1024);
+    let long = HEALTH.replace("/healthz", "/openapi.json");
+    requests.write_all(long.as_bytes()).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    requests.write_all(HEALTH.as_bytes()).await.unwrap();
+    let mut lines = BufReader::new(answers).lines();
+    while lines.next_line().await.unwrap().unwrap() != "ok" {}
+}
+
 #[tokio::test]
 async fn a_head_that_is_too_long_is_not_kept() {
     // Longer than a machine that stands still takes to read it.

@@ -1,5 +1,6 @@
 //! Connections on which something else comes than plain asks: hyper's, from the beginning of that on.
 
+use super::head_time::{HeadTimer, Times};
 use super::read_turns::ReadTurns;
 use super::rest::{self, Rest};
 use super::written_first::WrittenFirst;
@@ -8,11 +9,12 @@ use crate::app::App;
 use crate::http::json;
 use crate::yielding::{WORK_MAX, others_first};
 use axum::body::Body;
+use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,7 +22,7 @@ use std::io;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tower::Service;
@@ -31,6 +33,8 @@ use tower::Service;
 const HEAD_BYTES_MAX: usize = 32 * 1024;
 // What was read as the first part of a plain ask is not too long already.
 const _: () = assert!(HEAD_BYTES_MAX > plain::BYTES_MAX);
+/// How much is read at once from a connection that was silent for long, in bytes, before hyper has it again.
+const FIRST_BYTES_MAX: usize = 4 * 1024;
 
 /// What has been read of a connection.
 pub(super) struct Begun {
@@ -52,12 +56,12 @@ pub(super) async fn serve<S>(
 {
     // The body of the first request has no more time than is left of what every body has.
     let first = Cell::new(begun.head_at.map(json::HeadAt));
-    let stream = Rewound {
-        before: begun.bytes,
-        read: 0,
-        stream,
+    let stream = Rewound::new(begun.bytes.into(), stream);
+    let options = &app.gateway().options;
+    let times = Times {
+        head_max: options.head_time_max,
+        silence_max: options.silence_max,
     };
-    let head_time_max = app.gateway().options.head_time_max;
     let before = Arc::new(Before::default());
     let answer = move |mut request: Request<Body>| {
         let (mut app, turns, before) = (app.clone(), Arc::clone(&turns), Arc::clone(&before));
@@ -74,7 +78,7 @@ pub(super) async fn serve<S>(
             Ok::<_, Infallible>(response)
         }
     };
-    answer_all(stream, answer, head_time_max, stopped).await;
+    answer_all(stream, answer, times, stopped).await;
 }
 
 /// What came of the requests before, as far as it matters for the next one.
@@ -128,19 +132,24 @@ async fn stand_in_line(turns: &ReadTurns, request: &mut Request<Body>) {
 
 /// Has each request on a stream answered. When told to stop, a request whose head has come is answered; one whose head
 /// has come in part only may be dropped. What a caller still sends that was refused before its body had come is read.
+///
+/// Hyper has the stream for the time of a head after each request, and for a second where it has read much. Then a head
+/// that has begun is given to another one of hyper's connections once, because it may have begun late, and whoever is
+/// silent is waited for without hyper, which keeps all that it has read into.
 pub(super) async fn answer_all<S, A, R>(
-    mut stream: S,
+    mut stream: Rewound<S>,
     answer: A,
-    head_time_max: Duration,
+    times: Times,
     mut stopped: Pin<&mut impl Future<Output = ()>>,
 ) where
     S: AsyncRead + AsyncWrite + Unpin,
     A: Fn(Request<Body>) -> R,
     R: Future<Output = Result<Response<Body>, Infallible>>,
 {
-    let is_rest_left = AtomicBool::new(false);
-    let is_left = &is_rest_left;
-    let answer = service_fn(move |request: Request<Incoming>| {
+    let (is_rest_left, has_head_come) = (AtomicBool::new(false), AtomicBool::new(false));
+    let (is_left, has_come) = (&is_rest_left, &has_head_come);
+    let mut service = service_fn(move |request: Request<Incoming>| {
+        has_come.store(true, Ordering::Relaxed);
         let (request, rest) = Rest::of(request);
         let answer = answer(request);
         async move {
@@ -151,23 +160,42 @@ pub(super) async fn answer_all<S, A, R>(
             })
         }
     });
-    let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new())
-        .header_read_timeout(head_time_max)
-        .max_header_size(HEAD_BYTES_MAX)
-        .max_buf_size(HEAD_BYTES_MAX);
-    let (served, is_stopping) = {
-        let stream = TokioIo::new(WrittenFirst::new(&mut stream));
-        let mut connection = pin!(http.serve_connection(stream, answer));
-        tokio::select! {
+    let (served, is_stopping) = loop {
+        let had_begun = !is_blank(&stream.before);
+        let written_first = WrittenFirst::new(&mut stream);
+        let progress = written_first.progress();
+        let http = hyper_with(HeadTimer::new(Arc::clone(&progress), times), times.head_max);
+        let mut connection = http.serve_connection(TokioIo::new(written_first), service);
+        let (served, is_stopping) = tokio::select! {
             // First, so that a request whose head is there has begun before it is told to stop.
             biased;
-            served = connection.as_mut() => (served, false),
+            served = &mut connection => (served, false),
             () = stopped.as_mut() => {
-                connection.as_mut().graceful_shutdown();
-                (connection.await, true)
+                Pin::new(&mut connection).graceful_shutdown();
+                ((&mut connection).await, true)
             }
+        };
+        // INVARIANT: if it is late nothing is being answered, and where the stream is not full all answers have left.
+        let is_late = served.as_ref().is_err_and(hyper::Error::is_timeout);
+        let has_come = has_head_come.swap(false, Ordering::Relaxed);
+        let is_given_up = progress.is_full() || had_begun && !has_come;
+        if !is_late || is_stopping || is_given_up {
+            break (served, is_stopping);
         }
+        let http1::Parts {
+            service: same,
+            read_buf: mut begun,
+            ..
+        } = connection.into_parts();
+        service = same;
+        if is_blank(&begun) {
+            let silence = times.silence_max.saturating_sub(times.first(progress.read()));
+            let Some(first) = first_bytes(&mut stream, silence, stopped.as_mut()).await else {
+                return;
+            };
+            begun = first;
+        }
+        stream.rewind(begun);
     };
     if let Err(error) = served {
         // Callers go away, and some send what is no HTTP: hyper has told them so.
@@ -175,18 +203,70 @@ pub(super) async fn answer_all<S, A, R>(
             error = &error as &dyn std::error::Error,
             "a connection ended early"
         );
-    } else if is_rest_left.into_inner() && !is_stopping {
+    } else if is_rest_left.load(Ordering::Relaxed) && !is_stopping {
         // Hyper has written everything and said that nothing more comes.
         rest::read_on(&mut stream, stopped).await;
     }
 }
 
+/// Hyper with our bounds, for one connection.
+fn hyper_with(timer: HeadTimer, head_time_max: Duration) -> http1::Builder {
+    let mut http = http1::Builder::new();
+    http.timer(timer)
+        .header_read_timeout(head_time_max)
+        .max_header_size(HEAD_BYTES_MAX)
+        .max_buf_size(HEAD_BYTES_MAX);
+    http
+}
+
+/// Whether nothing of a head has come: empty lines before it say nothing (RFC 9112, section 2.2).
+fn is_blank(begun: &[u8]) -> bool {
+    begun.iter().all(|byte| matches!(byte, b'\r' | b'\n'))
+}
+
+/// The first bytes that come within this time; `None` if none do, or the gateway stops before.
+async fn first_bytes<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    time_max: Duration,
+    stopped: Pin<&mut impl Future<Output = ()>>,
+) -> Option<Bytes> {
+    let reading = poll_fn(|context| {
+        // Not kept while nothing comes.
+        let mut room = [0; FIRST_BYTES_MAX];
+        let mut buffer = ReadBuf::new(&mut room);
+        let read = ready!(Pin::new(&mut *stream).poll_read(context, &mut buffer));
+        Poll::Ready(read.ok().map(|()| Bytes::copy_from_slice(buffer.filled())))
+    });
+    let first = tokio::select! {
+        biased;
+        first = tokio::time::timeout(time_max, reading) => first.ok().flatten(),
+        () = stopped => None,
+    };
+    first.filter(|bytes| !bytes.is_empty())
+}
+
 /// A stream of which some bytes were read before.
-struct Rewound<S> {
-    before: Vec<u8>,
-    /// How many of them were read again.
-    read: usize,
+pub(super) struct Rewound<S> {
+    before: Bytes,
     stream: S,
+}
+
+impl<S> Rewound<S> {
+    pub(super) const fn new(before: Bytes, stream: S) -> Self {
+        Self { before, stream }
+    }
+
+    /// Whether there is something that was read before.
+    fn has_before(&self) -> bool {
+        !self.before.is_empty()
+    }
+
+    /// Has these bytes, which were read from it, read again.
+    fn rewind(&mut self, before: Bytes) {
+        // INVARIANT: hyper reads on as long as there is something, unless the stream is full.
+        debug_assert!(!self.has_before(), "they would be lost");
+        self.before = before;
+    }
 }
 
 impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
@@ -195,16 +275,11 @@ impl<S: AsyncRead + Unpin> AsyncRead for Rewound<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.read == self.before.len() {
+        if !self.has_before() {
             return Pin::new(&mut self.stream).poll_read(context, buffer);
         }
-        let length = buffer.remaining().min(self.before.len() - self.read);
-        buffer.put_slice(&self.before[self.read..][..length]);
-        self.read += length;
-        if self.read == self.before.len() {
-            self.before = Vec::new();
-            self.read = 0;
-        }
+        let length = buffer.remaining().min(self.before.len());
+        buffer.put_slice(&self.before.split_to(length));
         Poll::Ready(Ok(()))
     }
 }

@@ -1,10 +1,13 @@
 //! Connections of a program that answers by a router and is no gateway, such as a witness. Hyper has all of them, and
 //! they have the bounds that it keeps for the gateway.
 
-use super::{HEAD_TIME_MAX, handed_on, places};
+use super::handed_on::{self, Rewound};
+use super::head_time::Times;
+use super::{HEAD_TIME_MAX, SILENCE_MAX, places};
 use axum::Router;
 use axum::body::Body;
 use axum::serve::Listener;
+use bytes::Bytes;
 use hyper::Request;
 use std::pin::pin;
 use std::sync::Arc;
@@ -46,6 +49,10 @@ where
         let _ = told.wait_for(|stop| *stop).await;
     });
     let answer = move |request: Request<Body>| router.clone().call(request);
-    handed_on::answer_all(stream, answer, HEAD_TIME_MAX, stopped).await;
+    let times = Times {
+        head_max: HEAD_TIME_MAX,
+        silence_max: SILENCE_MAX,
+    };
+    handed_on::answer_all(Rewound::new(Bytes::new(), stream), answer, times, stopped).await;
     drop(place);
 }

@@ -6,29 +6,67 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 /// Such a stream. What reads from it and what writes to it are one task, which tries to write whenever it is woken.
 pub(super) struct WrittenFirst<S> {
     stream: S,
+    progress: Arc<Progress>,
+}
+
+/// How far whoever reads such a stream and writes to it has come.
+#[derive(Default)]
+pub(super) struct Progress {
     /// Whether there was no room for what was written last.
-    is_full: bool,
+    is_full: AtomicBool,
+    /// How many bytes were read.
+    read: AtomicUsize,
+    /// How many bytes were written.
+    written: AtomicUsize,
+}
+
+impl Progress {
+    /// Whether there was no room for what was written last.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes were read in all.
+    pub(super) fn read(&self) -> usize {
+        self.read.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes were written in all.
+    pub(super) fn written(&self) -> usize {
+        self.written.load(Ordering::Relaxed)
+    }
 }
 
 impl<S> WrittenFirst<S> {
-    pub(super) const fn new(stream: S) -> Self {
+    pub(super) fn new(stream: S) -> Self {
         Self {
             stream,
-            is_full: false,
+            progress: Arc::default(),
         }
     }
 
-    /// Remembers whether there was room. Where there is some again, the task is woken: it was not let read, so nothing
-    /// else wakes it when something comes.
-    fn written<T>(&mut self, written: Poll<T>, context: &Context<'_>) -> Poll<T> {
-        let was_full = std::mem::replace(&mut self.is_full, written.is_pending());
-        if was_full && !self.is_full {
+    /// How far it has come, for whoever does not have the stream.
+    pub(super) fn progress(&self) -> Arc<Progress> {
+        Arc::clone(&self.progress)
+    }
+
+    /// Remembers whether there was room, and for how much. Where there is some again, the task is woken: it was not let
+    /// read, so nothing else wakes it when something comes.
+    fn written(&self, written: Poll<io::Result<usize>>, context: &Context<'_>) -> Poll<io::Result<usize>> {
+        if let Poll::Ready(Ok(bytes)) = &written {
+            self.progress.written.fetch_add(*bytes, Ordering::Relaxed);
+        }
+        let is_full = &self.progress.is_full;
+        let was_full = is_full.swap(written.is_pending(), Ordering::Relaxed);
+        if was_full && written.is_ready() {
             context.waker().wake_by_ref();
         }
         written
@@ -41,11 +79,15 @@ impl<S: AsyncRead + Unpin> AsyncRead for WrittenFirst<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.is_full {
+        if self.progress.is_full() {
             // INVARIANT: whoever makes room, or goes away, wakes the task, because it waits to write.
             return Poll::Pending;
         }
-        Pin::new(&mut self.stream).poll_read(context, buffer)
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let bytes = buffer.filled().len() - before;
+        self.progress.read.fetch_add(bytes, Ordering::Relaxed);
+        read
     }
 }
 
