@@ -6,10 +6,10 @@
 
 use canon::Digest;
 use ledger::witness::Cosigned;
-use ledger::{Checkpoint, Note};
+use ledger::{Checkpoint, NOTE_BYTES_MAX, Note};
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -178,7 +178,7 @@ impl Folder {
     fn read(&self, origin: &str) -> Result<Option<String>, FolderError> {
         self.check_locked()?;
         let file = self.file(origin);
-        match fs::read_to_string(&file) {
+        match text_of(&file) {
             Ok(text) => Ok(Some(text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(FolderError::Io { file, source }),
@@ -291,6 +291,19 @@ impl Folder {
     }
 }
 
+/// The text of a file, of one that is too long for a note only as much as shows that.
+fn text_of(file: &Path) -> io::Result<String> {
+    // Asked before it is opened: opening a pipe waits for somebody to write to it, and a device may have no end.
+    // Anybody can ask for what stands here.
+    if !fs::metadata(file)?.is_file() {
+        return Err(io::Error::other("it is not a regular file"));
+    }
+    let mut text = String::new();
+    let bound = NOTE_BYTES_MAX as u64 + 1;
+    File::open(file)?.take(bound).read_to_string(&mut text)?;
+    Ok(text)
+}
+
 /// The names of the files of logs in a folder.
 fn files_of_logs(folder: &Path) -> io::Result<HashSet<String>> {
     let mut found = HashSet::new();
@@ -318,7 +331,7 @@ fn hex(text: &str) -> String {
 mod tests {
     use super::*;
     use ledger::{SignatureKind, SigningKey};
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
     use std::time::{Duration, SystemTime};
 
     fn checkpoint(origin: &str, size: u64, root: &[u8]) -> Checkpoint {
@@ -378,6 +391,25 @@ mod tests {
         fs::create_dir(folder.file("log/1")).unwrap();
         assert!(matches!(folder.cosigned("log/1"), Err(FolderError::Io { .. })));
         assert!(keep(&mut folder, "log/1", 7).is_err());
+    }
+
+    #[test]
+    fn what_is_no_file_or_too_long_for_a_note_is_not_read_to_its_end() {
+        let home = tempfile::tempdir().unwrap();
+        let mut folder = Folder::open(home.path()).unwrap();
+        symlink("/dev/null", folder.file("log/1")).unwrap();
+        let refused = folder.cosigned("log/1").unwrap_err().to_string();
+        assert!(refused.contains("it is not a regular file"), "{refused}");
+        let long = "x".repeat(2 * NOTE_BYTES_MAX);
+        fs::write(folder.file("log/2"), long).unwrap();
+        let read = text_of(&folder.file("log/2")).unwrap();
+        assert_eq!(read.len(), NOTE_BYTES_MAX + 1);
+        assert!(matches!(folder.cosigned("log/2"), Err(FolderError::Damaged(_))));
+        // One that stands elsewhere is read.
+        let elsewhere = home.path().join("elsewhere");
+        fs::write(&elsewhere, note("log/3", 7)).unwrap();
+        symlink(&elsewhere, folder.file("log/3")).unwrap();
+        assert_eq!(folder.cosigned("log/3").unwrap().size, 7);
     }
 
     #[test]
