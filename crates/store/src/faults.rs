@@ -82,6 +82,7 @@ pub struct FaultyStore<S: ?Sized> {
     lent: Arc<Gate>,
     given_back: Arc<Gate>,
     loads: Arc<Gate>,
+    budgets: Arc<Gate>,
     changes: Arc<Gate>,
     taken: Arc<Gate>,
     /// Whose search index cannot be read. Locked for a look.
@@ -111,6 +112,7 @@ impl<S: Store + ?Sized> FaultyStore<S> {
             lent: Arc::default(),
             given_back: Arc::default(),
             loads: Arc::default(),
+            budgets: Arc::default(),
             changes: Arc::default(),
             taken: Arc::default(),
             unindexed: Arc::default(),
@@ -233,6 +235,21 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How many of those are held now.
     pub fn loads_held(&self) -> usize {
         self.loads.held.load(Ordering::SeqCst)
+    }
+
+    /// Holds whoever has listed budgets, where there are some, before it is told, from now on, or lets everybody go.
+    pub fn hold_budgets(&self, hold: bool) {
+        self.budgets.is_closed.send_replace(hold);
+    }
+
+    /// How many of those are held now.
+    pub fn budgets_held(&self) -> usize {
+        self.budgets.held.load(Ordering::SeqCst)
+    }
+
+    /// How often budgets were listed so far, where there were some.
+    pub fn budgets_listed(&self) -> usize {
+        self.budgets.reached.load(Ordering::SeqCst)
     }
 
     /// Holds whoever has read what has changed of directories before it is told, from now on, or lets everybody go.
@@ -384,6 +401,8 @@ impl Plan {
 struct Gate {
     is_closed: watch::Sender<bool>,
     held: AtomicUsize,
+    /// How often it was reached so far.
+    reached: AtomicUsize,
 }
 
 impl Default for Gate {
@@ -391,6 +410,7 @@ impl Default for Gate {
         Self {
             is_closed: watch::Sender::new(false),
             held: AtomicUsize::new(0),
+            reached: AtomicUsize::new(0),
         }
     }
 }
@@ -399,6 +419,7 @@ impl Gate {
     /// Waits until it is open.
     async fn pass(&self) {
         let mut is_closed = self.is_closed.subscribe();
+        self.reached.fetch_add(1, Ordering::SeqCst);
         self.held.fetch_add(1, Ordering::SeqCst);
         while *is_closed.borrow_and_update() {
             is_closed.changed().await.expect("the gate is still there");
@@ -872,7 +893,11 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         before: Option<BudgetId>,
         limit: u32,
     ) -> Result<Vec<Budget>, StoreError> {
-        self.read()?.list_budgets(tenant, filter, before, limit).await
+        let listed = self.read()?.list_budgets(tenant, filter, before, limit).await?;
+        if !listed.is_empty() {
+            self.budgets.pass().await;
+        }
+        Ok(listed)
     }
 
     async fn budget_places(
@@ -972,6 +997,7 @@ impl<S: Store + ?Sized> Store for FaultyStore<S> {
             lent: Arc::clone(&self.lent),
             given_back: Arc::clone(&self.given_back),
             loads: Arc::clone(&self.loads),
+            budgets: Arc::clone(&self.budgets),
             changes: Arc::clone(&self.changes),
             taken: Arc::clone(&self.taken),
             unindexed: Arc::clone(&self.unindexed),

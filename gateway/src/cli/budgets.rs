@@ -1,19 +1,19 @@
 //! `countersign budgets verify`: counts every balance again from the ledger, and compares with what is stored.
 //!
-//! It reads and writes nothing. On PostgreSQL gateways may go on meanwhile: what is compared is the balances at one
-//! head, and what is held as far as nothing has moved it meanwhile.
+//! It changes nothing. On PostgreSQL gateways may go on meanwhile: a budget has to be what it was at one of the entries
+//! that came while all of them were read, and what is held is compared as far as nothing has moved it meanwhile.
 
 use crate::config::Database;
 use crate::stores;
 use anyhow::{Context, bail};
 use engine::budgets::recount::Recount;
-use model::{Budget, Reservation, ReservationStatus, TenantId};
+use model::{Budget, BudgetId, Reservation, ReservationStatus, TenantId};
 use std::io::Write;
 use store::{BudgetFilter, BudgetPlace, ReservationFilter, Store};
 
 /// Entries that are read at once.
 const PAGE: u32 = 1_024;
-/// How often balances are read again because a chain has moved on meanwhile.
+/// How often a page of budgets is read again because people have made or closed some meanwhile.
 const ATTEMPTS_MAX: usize = 20;
 
 /// Verifies the balances of every tenant, and says what was found.
@@ -68,14 +68,18 @@ pub async fn verify(store: &dyn Store) -> anyhow::Result<Found> {
         unfinished: 0,
     };
     for (tenant, _) in store.revisions().await? {
-        // What is held may be much, and to read it at one head would take longer than the head stays.
+        // What is stored may be much, and to read it at one head would take longer than the head stays.
         let began = store.head(tenant).await?.seq;
         let held = held(store, tenant).await?;
-        let stored = at_one_head(store, tenant).await?;
-        found.budgets += stored.budgets.len();
-        let recount = recount(store, tenant, began, stored.last).await?;
-        let mut mismatches = recount.compare(&stored.budgets);
-        mismatches.extend(recount.compare_places(&stored.budgets, &stored.places));
+        let held_by = store.head(tenant).await?.seq;
+        let (budgets, places) = budgets(store, tenant).await?;
+        let last = store.head(tenant).await?.seq;
+        found.budgets += budgets.len();
+        // What is held takes long to read, and a budget has not been read before that.
+        let recount = Recount::of_what_was_read_after(began, held_by);
+        let recount = count(store, tenant, recount, last).await?;
+        let mut mismatches = recount.compare(&budgets);
+        mismatches.extend(recount.compare_places(&budgets, &places));
         mismatches.extend(recount.compare_holds(&held));
         let told = mismatches.iter().map(|mismatch| format!("{tenant}: {mismatch}"));
         found.mismatches.extend(told);
@@ -87,46 +91,41 @@ pub async fn verify(store: &dyn Store) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// What is stored of a tenant's budgets.
-struct Stored {
-    budgets: Vec<Budget>,
-    /// By what they are looked for.
-    places: Vec<BudgetPlace>,
-    /// The last entry that it follows.
-    last: u64,
-}
-
-/// What is stored of a tenant's budgets at one head.
-async fn at_one_head(store: &dyn Store, tenant: TenantId) -> anyhow::Result<Stored> {
-    for _ in 0..ATTEMPTS_MAX {
-        let before = store.head(tenant).await?;
-        let (budgets, places) = budgets(store, tenant).await?;
-        if store.head(tenant).await? == before {
-            return Ok(Stored {
-                budgets,
-                places,
-                last: before.seq,
-            });
-        }
-    }
-    bail!("{tenant} is written to all the time; try again when less happens")
-}
-
 /// All budgets of a tenant, and by what each is looked for: what stands in one row has one place in both.
 async fn budgets(store: &dyn Store, tenant: TenantId) -> anyhow::Result<(Vec<Budget>, Vec<BudgetPlace>)> {
     let (mut budgets, mut places): (Vec<Budget>, Vec<BudgetPlace>) = (Vec::new(), Vec::new());
-    let filter = BudgetFilter::default();
     loop {
         // By the column: by what a budget says of itself, which may have been changed, the list might never end.
         let last = places.last().map(|place| place.id);
-        budgets.extend(store.list_budgets(tenant, &filter, last, PAGE).await?);
-        let page = store.budget_places(tenant, last, PAGE).await?;
-        let is_last = page.len() < PAGE as usize;
-        places.extend(page);
+        let (page, of_page) = page(store, tenant, last).await?;
+        let is_last = of_page.len() < PAGE as usize;
+        budgets.extend(page);
+        places.extend(of_page);
         if is_last {
             return Ok((budgets, places));
         }
     }
+}
+
+/// The budgets behind this one, and by what each is looked for. Agents move what is in them all the time; which there
+/// are and by what they are looked for only people change, and then both are read again, so that they are of one
+/// moment.
+async fn page(
+    store: &dyn Store,
+    tenant: TenantId,
+    last: Option<BudgetId>,
+) -> anyhow::Result<(Vec<Budget>, Vec<BudgetPlace>)> {
+    let filter = BudgetFilter::default();
+    let mut before = store.budget_places(tenant, last, PAGE).await?;
+    for _ in 0..ATTEMPTS_MAX {
+        let budgets = store.list_budgets(tenant, &filter, last, PAGE).await?;
+        let after = store.budget_places(tenant, last, PAGE).await?;
+        if after == before {
+            return Ok((budgets, after));
+        }
+        before = after;
+    }
+    bail!("budgets of {tenant} are made or closed all the time; try again when that is over")
 }
 
 /// Everything that a tenant's agents hold.
@@ -152,10 +151,13 @@ async fn held(store: &dyn Store, tenant: TenantId) -> anyhow::Result<Vec<Reserva
     }
 }
 
-/// What the entries of a tenant come to, up to the last one. What is held was read when one of them was the last,
-/// `began`, or later.
-async fn recount(store: &dyn Store, tenant: TenantId, began: u64, last: u64) -> anyhow::Result<Recount> {
-    let mut recount = Recount::with_holds_read_after(began);
+/// Counts the entries of a tenant, from the first to the last one.
+async fn count(
+    store: &dyn Store,
+    tenant: TenantId,
+    mut recount: Recount,
+    last: u64,
+) -> anyhow::Result<Recount> {
     let mut next = 1;
     while next <= last {
         let entries = store.entries(tenant, next, PAGE).await?;

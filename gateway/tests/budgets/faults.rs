@@ -87,6 +87,28 @@ async fn balances_are_what_the_ledger_comes_to_and_one_that_is_not_is_named() {
     );
 }
 
+/// What was read is what it was before the last entry, and is not read again for that: with many budgets and a steady
+/// load there would always be another one.
+#[tokio::test]
+async fn balances_are_verified_while_agents_move_them() {
+    let scene = Scene::set().await;
+    scene
+        .budgets(&[(json!({}), 100), (json!({"team": "crew"}), 50)])
+        .await;
+    let faults = &scene.stage.faults;
+    let before = faults.budgets_listed();
+    faults.hold_budgets(true);
+    let moving = async {
+        until(|| faults.budgets_held() == 1).await;
+        scene.post("/v1/usage", &tokens(1)).await.expect(201);
+        faults.hold_budgets(false);
+    };
+    let (found, ()) = tokio::join!(gateway::cli::budgets::verify(&**faults), moving);
+    let found = found.unwrap();
+    assert_eq!((found.budgets, found.mismatches), (2, Vec::<String>::new()));
+    assert_eq!(faults.budgets_listed() - before, 1);
+}
+
 /// Has the gateway forget what it remembers, so that it reads what somebody has written.
 async fn forget(scene: &Scene) {
     scene.stage.faults.plan([Fault::Lose]);

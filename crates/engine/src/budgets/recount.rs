@@ -6,6 +6,8 @@
 //! - `holds`: what is held, and that it is stored and settled as it was;
 //! - `terms`: what a budget is beside its balance, and what it is looked for by.
 //!
+//! What is stored may be read while entries follow. Then a budget has to be what it was at one of them.
+//!
 //! What an erased body held or charged is gone with it. Every balance goes on from what the next entry tells of it, and is said
 //! not to be counted up to there.
 
@@ -17,6 +19,7 @@ use holds::{Holds, Unlike};
 use ledger::is_erasable;
 use model::{AgentId, Amount, Budget, BudgetId, Reservation, ReservationId, Timestamp};
 use serde::Deserialize;
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use store::BudgetPlace;
 
@@ -27,10 +30,12 @@ pub struct Recount {
     holds: Holds,
     /// The first entry that cannot be read.
     unreadable: Option<u64>,
+    /// After which entry budgets were read as they are stored, if entries may have followed meanwhile.
+    read_after: Option<u64>,
 }
 
 /// What is known of one budget.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Account {
     counted: Counted,
     /// The budget as people and its periods have left it; none if no entry tells that it was made. Its amounts are
@@ -42,6 +47,10 @@ struct Account {
     taken_from: Option<u64>,
     /// What the first entry tells that does not follow. What comes after it says nothing more.
     odd: Option<Mismatch>,
+    /// What it was before each entry that has moved it while what is stored may have been read; empty in each of these.
+    earlier: Vec<Self>,
+    /// Whether the first entry that tells of it came while what is stored may have been read.
+    is_new: bool,
 }
 
 /// One balance. Wider than amounts, so that nonsense in a ledger is found and does not overflow.
@@ -202,11 +211,14 @@ struct Delta {
 }
 
 impl Recount {
-    /// Counts from nothing. What is stored as held was read when this entry was the last one, or later: what others
-    /// after it have moved is not compared.
-    pub fn with_holds_read_after(seq: u64) -> Self {
+    /// Counts from nothing. What is stored as held was read when the entry `holds` was the last one, or later, and the
+    /// budgets when `budgets` was, or later; both no later than the last one that is counted. So a budget may be stored
+    /// as it was at any entry from `budgets` on. Of what is held nothing is compared that others after `holds` have
+    /// moved.
+    pub fn of_what_was_read_after(holds: u64, budgets: u64) -> Self {
         Self {
-            holds: Holds::read_after(seq),
+            holds: Holds::read_after(holds),
+            read_after: Some(budgets),
             ..Self::default()
         }
     }
@@ -262,10 +274,28 @@ impl Recount {
         Some(())
     }
 
+    /// The account of a budget that an entry is about to move. What it was before stays where it may have been read so.
+    fn account(&mut self, seq: u64, budget: BudgetId) -> &mut Account {
+        let may_be_read = self.read_after.is_some_and(|read| read < seq);
+        match self.accounts.entry(budget) {
+            Entry::Vacant(vacant) => vacant.insert(Account {
+                is_new: may_be_read,
+                ..Account::default()
+            }),
+            Entry::Occupied(occupied) => {
+                let account = occupied.into_mut();
+                if may_be_read {
+                    account.keep();
+                }
+                account
+            }
+        }
+    }
+
     /// What people did to a budget.
     fn change(&mut self, seq: u64, kind: EntryKind, body: &BudgetBody, after: &Budget) {
         let amount = body.amount.map(|amount| i128::from(amount.get()));
-        let account = self.accounts.entry(after.id).or_default();
+        let account = self.account(seq, after.id);
         account.compare_terms(seq, kind, after);
         let counted = &mut account.counted;
         match (kind, amount) {
@@ -292,7 +322,7 @@ impl Recount {
     /// Moves each of these budgets by this.
     fn take(&mut self, seq: u64, balances: &[StatedBalance], delta: &Delta) {
         for told in balances {
-            let account = self.accounts.entry(told.budget).or_default();
+            let account = self.account(seq, told.budget);
             account.counted.take(delta);
             account.compare_told(seq, told.budget, told.balance(account.counted.allotment));
         }
@@ -301,7 +331,7 @@ impl Recount {
     /// New periods began in each of these budgets.
     fn roll_over(&mut self, seq: u64, body: &BudgetBody) {
         for told in &body.balances {
-            let account = self.accounts.entry(told.budget).or_default();
+            let account = self.account(seq, told.budget);
             account.roll_over(body);
             account.compare_told(seq, told.budget, told.balance(account.counted.allotment));
         }
@@ -341,8 +371,11 @@ impl Recount {
             }
         }
         let found: BTreeSet<_> = stored.iter().map(|budget| budget.id).collect();
-        let missing = self.accounts.keys().filter(|id| !found.contains(id));
-        mismatches.extend(missing.map(|id| Mismatch::NotStored(*id)));
+        let missing = self.accounts.iter().filter(|(id, account)| {
+            // One that was made meanwhile may have been read past.
+            !found.contains(id) && !account.is_new
+        });
+        mismatches.extend(missing.map(|(id, _)| Mismatch::NotStored(*id)));
         mismatches
     }
 
@@ -352,9 +385,10 @@ impl Recount {
         let misplaced = stored.iter().zip(places).filter_map(|(stored, place)| {
             let account = self.accounts.get(&stored.id);
             let account = account.filter(|account| account.odd.is_none())?;
-            let told = terms::misplaced(account.told.as_ref()?, place)?;
+            let told = account.misplaced(place)?;
+            let was_there = |before: &Account| before.misplaced(place).is_none();
             let budget = stored.id;
-            Some(Mismatch::Misplaced { budget, told })
+            (!account.earlier.iter().any(was_there)).then_some(Mismatch::Misplaced { budget, told })
         });
         misplaced.collect()
     }
@@ -387,12 +421,31 @@ impl Account {
         self.counted == balance
     }
 
-    /// In what a stored budget is not what the entries come to; nothing more is said where one of them is odd.
+    /// Keeps what it is as what it was.
+    fn keep(&mut self) {
+        let mut earlier = std::mem::take(&mut self.earlier);
+        earlier.push(self.clone());
+        self.earlier = earlier;
+    }
+
+    /// In what a stored budget is not what the entries come to, whenever it was read; nothing more is said where one of
+    /// them is odd.
     fn compare_stored(&self, stored: &Budget) -> Option<Mismatch> {
-        let budget = stored.id;
-        if self.odd.is_some() {
+        let was_so = |before: &Self| before.unlike(stored).is_none();
+        if self.odd.is_some() || self.earlier.iter().any(was_so) {
             return None;
         }
+        self.unlike(stored)
+    }
+
+    /// By what a budget is looked for otherwise than entries tell of it; none as well if none tells that it was made.
+    fn misplaced(&self, place: &BudgetPlace) -> Option<String> {
+        terms::misplaced(self.told.as_ref()?, place)
+    }
+
+    /// In what a stored budget is not what the entries come to by now.
+    fn unlike(&self, stored: &Budget) -> Option<Mismatch> {
+        let budget = stored.id;
         if !self.comes_to(Counted::of(stored)) {
             let counted = self.counted.to_string();
             return Some(Mismatch::Stored { budget, counted });

@@ -411,11 +411,67 @@ fn by_what_budgets_are_looked_for_is_compared() {
     assert_eq!(compare(&strange), misplaced(&format!("id {}", made.id)));
 }
 
+/// What is stored is read page by page, and the ledger goes on meanwhile.
+#[test]
+fn a_budget_that_moves_while_it_is_read_is_what_it_was_at_one_of_the_entries() {
+    let made = daily();
+    let used = |used: i64| Budget {
+        used: Amount::new(used).unwrap(),
+        ..made.clone()
+    };
+    // What is held was read before that.
+    let mut recount = Recount::of_what_was_read_after(1, 2);
+    recount.entry(1, "budget_created", Some(&json!({"budget": made}).to_string()));
+    for (seq, spent) in [(2, 10), (3, 20), (4, 30)] {
+        let balance = json!({"allocated": 100, "budget": made.id, "debt": 0, "reserved": 0, "spent": spent, "uncovered": 0});
+        let body = json!({"balances": [balance], "charged": 10, "uncovered": 0});
+        recount.entry(seq, "usage_recorded", Some(&body.to_string()));
+    }
+    let frozen = used(30).freeze().unwrap().unwrap();
+    recount.entry(5, "budget_frozen", Some(&json!({"budget": frozen}).to_string()));
+    for (stored, fits) in [(0, false), (10, true), (20, true), (25, false), (30, true)] {
+        let mismatches = recount.compare(&[used(stored)]);
+        assert_eq!(mismatches.is_empty(), fits, "{stored}: {mismatches:?}");
+    }
+    // It was frozen when more was used.
+    let at_no_entry = Budget {
+        used: Amount::new(20).unwrap(),
+        ..frozen.clone()
+    };
+    assert_ne!(recount.compare(&[at_no_entry]), []);
+    assert_eq!(recount.compare(std::slice::from_ref(&frozen)), []);
+    // One that is made behind what was read is not missed.
+    let late = Budget {
+        id: BudgetId::from_bytes([2; 16]),
+        ..made.clone()
+    };
+    recount.entry(6, "budget_created", Some(&json!({"budget": late}).to_string()));
+    assert_eq!(recount.compare(std::slice::from_ref(&frozen)), []);
+    assert_eq!(recount.compare(&[late]), [Mismatch::NotStored(made.id)]);
+}
+
+#[test]
+fn by_what_a_budget_is_looked_for_may_change_while_it_is_read() {
+    let made = daily();
+    let closed = made.close().unwrap();
+    let mut recount = Recount::of_what_was_read_after(1, 1);
+    recount.entry(1, "budget_created", Some(&json!({"budget": made}).to_string()));
+    recount.entry(2, "budget_closed", Some(&json!({"budget": closed}).to_string()));
+    let compare = |place: BudgetPlace| recount.compare_places(std::slice::from_ref(&made), &[place]);
+    assert_eq!(compare(BudgetPlace::of(&made)), []);
+    assert_eq!(compare(BudgetPlace::of(&closed)), []);
+    let elsewhere = BudgetPlace {
+        unit: "CALLS".to_owned(),
+        ..BudgetPlace::of(&closed)
+    };
+    assert_ne!(compare(elsewhere), []);
+}
+
 #[test]
 fn what_is_moved_while_it_is_read_what_is_held_is_not_compared() {
     let budget = BudgetId::from_bytes([1; 16]);
     let [before, after] = [1, 2].map(held);
-    let mut recount = Recount::with_holds_read_after(1);
+    let mut recount = Recount::of_what_was_read_after(1, 2);
     for (seq, held, reserved) in [(1, &before, 10), (2, &after, 20)] {
         let body = json!({"agent": held.agent, "reservation": {"amount": held.amount, "id": held.id}});
         moved(&mut recount, seq, ("decision", body), (budget, reserved));
