@@ -216,12 +216,11 @@ impl Gateway {
             return Ok(true);
         }
         self.follower.wake();
-        // A store that is behind has lost what is known here.
         if revision > known.revision && self.snapshot.reaches(tenant, revision, FOLLOW_MAX).await {
-            Ok(false)
-        } else {
-            Err(Refusal::ledger_unavailable())
+            return Ok(false);
         }
+        tell_unlike(tenant, known.revision, revision);
+        Err(Refusal::ledger_unavailable())
     }
 
     /// The revision of a tenant, as a turn finds it, which waits for whatever is being committed, also where nobody knows
@@ -331,6 +330,27 @@ pub(crate) struct Drafted {
     pub(crate) policies: Result<Arc<PolicySet>, Diagnostics>,
 }
 
+/// Says why it is not known how a tenant is now: the store has another revision of it than is in force here, and
+/// nothing has brought the two together.
+fn tell_unlike(tenant: TenantId, known: u64, found: u64) {
+    if found < known {
+        // A store that is behind has lost what is known here.
+        tracing::error!(
+            %tenant,
+            known,
+            found,
+            "the store holds revision {found} of {tenant}, and {known} was loaded from it: it is damaged, or has lost changes"
+        );
+    } else {
+        tracing::error!(
+            %tenant,
+            known,
+            found,
+            "the store holds revision {found} of {tenant}, and {known} is still in force here after {FOLLOW_MAX:?}: changes are not followed, or it is damaged"
+        );
+    }
+}
+
 /// What a plan comes to once the policies fit what it makes of the directory.
 fn change<T>(
     before: &TenantSnapshot,
@@ -430,4 +450,42 @@ pub(crate) fn unexpected() -> Refusal {
         Code::Conflict,
         "somebody else changed the same thing at the same time; try again",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+
+    #[test]
+    fn a_store_with_another_revision_than_is_in_force_is_told_of() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("log");
+        let lines = tracing_subscriber::fmt()
+            .json()
+            .with_writer(File::create(&path).unwrap());
+        tracing::subscriber::with_default(lines.finish(), || {
+            tell_unlike(TenantId::SYSTEM, 7, 0);
+            tell_unlike(TenantId::SYSTEM, 7, 8);
+        });
+        let log = fs::read_to_string(&path).unwrap();
+        let lines: Vec<Value> = log
+            .lines()
+            .map(|line| serde_json::from_str(line).unwrap())
+            .collect();
+        assert_eq!(lines.len(), 2, "{log}");
+        for (line, (found, words)) in lines
+            .iter()
+            .zip([(0, "has lost changes"), (8, "is still in force")])
+        {
+            let fields = &line["fields"];
+            assert_eq!(
+                (&fields["known"], &fields["found"]),
+                (&json!(7), &json!(found)),
+                "{line}"
+            );
+            assert_eq!(fields["tenant"], TenantId::SYSTEM.to_string(), "{line}");
+            assert!(fields["message"].as_str().unwrap().contains(words), "{line}");
+        }
+    }
 }

@@ -35,7 +35,10 @@ pub async fn readyz(State(gateway): State<Arc<Gateway>>) -> Result<&'static str,
         entries.map(drop).map_err(Refusal::from)
     };
     let read = tokio::time::timeout(READ_TIME_MAX, gateway.readable.run(read));
-    read.await.map_err(|_| Refusal::ledger_unavailable())??;
+    read.await.map_err(|_| {
+        tracing::warn!("the gateway is not ready: the ledger was not read within {READ_TIME_MAX:?}");
+        Refusal::ledger_unavailable()
+    })??;
     gateway.watch.check_all()?;
     if gateway.sequencer.is_healthy() {
         Ok("ready\n")

@@ -284,6 +284,11 @@ impl Sequencer {
         if let CommitStatus::Conflict(Conflict::DirectoryMoved { tenant, revision }) = status
             && !self.snapshot.reaches(*tenant, *revision, FOLLOW_MAX).await
         {
+            tracing::warn!(
+                %tenant,
+                revision,
+                "something was not recorded: revision {revision} of {tenant} was not in force here within {FOLLOW_MAX:?}"
+            );
             return Err(Fault::LedgerUnavailable);
         }
         Ok(())

@@ -73,6 +73,14 @@ pub fn file_beside(url: &str, extension: &str) -> PathBuf {
     .into()
 }
 
+/// What a database is called where something is said of it: the URL of one that is no file may hold a password.
+pub fn called(url: &str) -> String {
+    path(url).map_or_else(
+        || "the database".to_owned(),
+        |path| format!("the database `{}`", path.display()),
+    )
+}
+
 /// The file of the database, if it is one.
 fn path(url: &str) -> Option<&Path> {
     let path = url.strip_prefix("sqlite:")?;

@@ -878,6 +878,34 @@ async fn a_locked_database_stops_every_allow_until_the_lock_is_gone() {
     assert_verifies(&client, &demo.tenant);
 }
 
+/// As where a part of the file is gone: it can be read, and takes nothing.
+#[tokio::test]
+async fn a_start_that_cannot_record_names_the_database_and_what_to_do() {
+    let place = Place::on_file();
+    place.serve(&["--demo"]).kill();
+    let options = SqliteConnectOptions::new().filename(place.database());
+    let mut hand = SqliteConnection::connect_with(&options).await.unwrap();
+    sqlx::raw_sql(
+        "CREATE TRIGGER nothing_is_taken BEFORE INSERT ON audit_events
+         BEGIN SELECT RAISE(ABORT, 'nothing is taken'); END",
+    )
+    .execute(&mut hand)
+    .await
+    .unwrap();
+    hand.close().await.unwrap();
+    let said = place.fails(&mut place.command(&["--demo"]));
+    assert!(said.contains("a batch failed"), "{said}");
+    let (_, told) = said.rsplit_once("countersign: ").unwrap();
+    for words in [
+        "the database `./countersign.db` cannot be used",
+        "PRAGMA integrity_check",
+        "put a backup in its place",
+        "nothing can be recorded or read now",
+    ] {
+        assert!(told.contains(words), "{told}");
+    }
+}
+
 /// In the steps of the section "Backup" of `docs/operations.md`.
 #[tokio::test]
 async fn a_backup_that_is_put_back_after_a_kill_ends_where_it_was_made() {

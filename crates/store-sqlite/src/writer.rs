@@ -307,6 +307,7 @@ impl Writer {
         for row in rows {
             // What cannot be read is left out: whoever writes there is told that the head has moved.
             let Ok(tenant) = row.tenant_id.try_into().map(TenantId::from_bytes) else {
+                tell_unreadable(row.tenant_no);
                 continue;
             };
             self.tenant_numbers.insert(tenant, row.tenant_no);
@@ -323,6 +324,8 @@ impl Writer {
                     revision,
                 };
                 self.places.insert(tenant, place);
+            } else {
+                tell_unreadable(row.tenant_no);
             }
         }
         Ok(())
@@ -339,6 +342,14 @@ impl Writer {
     pub(crate) fn lose_connections(&mut self) {
         self.connections = None;
     }
+}
+
+/// Says which row of a tenant cannot be read, for which nothing can be recorded.
+fn tell_unreadable(tenant_no: i64) {
+    tracing::error!(
+        tenant_no,
+        "row {tenant_no} of `tenants` cannot be read, so nothing is recorded for its tenant: the file is damaged"
+    );
 }
 
 fn not_written(error: impl std::error::Error + Send + Sync + 'static) -> CommitError {

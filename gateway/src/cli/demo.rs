@@ -11,7 +11,6 @@ use crate::directory::tokens;
 use crate::gateway::Gateway;
 use crate::http::{Code, Refusal};
 use crate::listeners::Address;
-use anyhow::{Context, anyhow};
 use canon::Digest;
 use engine::EntryKind;
 use model::{
@@ -43,7 +42,7 @@ const TOOL: &str = r#"{
 }"#;
 
 /// Makes the demo and returns what to print.
-pub async fn set_up(gateway: &Gateway, address: &Address) -> anyhow::Result<String> {
+pub async fn set_up(gateway: &Gateway, address: &Address) -> Result<String, Refusal> {
     let key = demo_key(gateway);
     let tenant = ensure_tenant(gateway, &key).await?;
     let agent = ensure_agent(gateway, &key, tenant).await?;
@@ -54,7 +53,7 @@ pub async fn set_up(gateway: &Gateway, address: &Address) -> anyhow::Result<Stri
         Err(refusal) if matches!(refusal.code(), Code::RevokedForGood | Code::Conflict) => {
             Ok(no_instructions(tenant, refusal.detail()))
         }
-        Err(refusal) => Err(anyhow!(refusal.detail().to_owned())),
+        Err(refusal) => Err(refusal),
     }
 }
 
@@ -73,7 +72,7 @@ fn demo_key(gateway: &Gateway) -> ApiKey {
     }
 }
 
-async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<TenantId> {
+async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> Result<TenantId, Refusal> {
     let existing = {
         let snapshot = gateway.snapshot.load();
         let mut tenants = snapshot.tenants();
@@ -90,7 +89,7 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
     let now = gateway.clock.now();
     let tenant = Tenant {
         id: TenantId::new(now, &*gateway.entropy),
-        name: Name::new(TENANT)?,
+        name: Name::new(TENANT).expect("a plain word is a name"),
         settings: Settings::default(),
         standing: Standing::Active,
         limits: model::LimitTerms::default(),
@@ -98,15 +97,12 @@ async fn ensure_tenant(gateway: &Gateway, key: &ApiKey) -> anyhow::Result<Tenant
         deleted_at: None,
     };
     let id = tenant.id;
-    gateway
-        .create_tenant(key, &Arc::new(tenant))
-        .await
-        .map_err(|refusal| anyhow!(refusal.detail().to_owned()))?;
+    gateway.create_tenant(key, &Arc::new(tenant)).await?;
     Ok(id)
 }
 
-async fn ensure_agent(gateway: &Gateway, key: &ApiKey, tenant: TenantId) -> anyhow::Result<AgentId> {
-    let tool: Arc<Tool> = Arc::new(serde_json::from_str(TOOL).context("the demo tool is written right")?);
+async fn ensure_agent(gateway: &Gateway, key: &ApiKey, tenant: TenantId) -> Result<AgentId, Refusal> {
+    let tool: Arc<Tool> = Arc::new(serde_json::from_str(TOOL).expect("the demo tool is written right"));
     let new_id = AgentId::new(gateway.clock.now(), &*gateway.entropy);
     change(gateway, key, tenant, |directory, now| {
         if directory.tools.contains_key(tool.name.as_str()) {
@@ -159,7 +155,7 @@ fn demo_agent(id: AgentId, tenant: TenantId, tool: &SlashFreeName, now: Timestam
 }
 
 /// Deletes the oldest tokens of earlier starts where there is no room for one more.
-async fn make_room(gateway: &Gateway, key: &ApiKey, tenant: TenantId, agent: AgentId) -> anyhow::Result<()> {
+async fn make_room(gateway: &Gateway, key: &ApiKey, tenant: TenantId, agent: AgentId) -> Result<(), Refusal> {
     let delete_one = || {
         change(gateway, key, tenant, |directory, now| {
             match oldest_of_too_many(directory, agent, now) {
@@ -213,11 +209,10 @@ async fn change<T>(
     key: &ApiKey,
     tenant: TenantId,
     plan: impl Fn(&Directory, Timestamp) -> Plan<T>,
-) -> anyhow::Result<T> {
-    let changed = gateway
+) -> Result<T, Refusal> {
+    gateway
         .change_tenant(tenant, key, |directory, now| Ok(plan(directory, now)))
-        .await;
-    changed.map_err(|refusal| anyhow!(refusal.detail().to_owned()))
+        .await
 }
 
 /// What is printed where the agent gets no token.

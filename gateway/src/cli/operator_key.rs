@@ -35,8 +35,8 @@ pub enum OperatorKeyError {
     )]
     NotShown(#[source] std::io::Error),
     /// It could not be recorded.
-    #[error("the operator key could not be recorded: {0}")]
-    NotRecorded(String),
+    #[error("the operator key could not be recorded: {}", .0.detail())]
+    NotRecorded(Refusal),
     /// Somebody has deleted the one that was brought along.
     #[error("the operator key that was brought along was deleted, and is not installed again")]
     Deleted,
@@ -197,7 +197,7 @@ async fn record(
     };
     // The key speaks for itself: whoever starts the process has brought it.
     let recorded: Result<Outcome, Refusal> = gateway.change_tenant(TenantId::SYSTEM, &key, plan).await;
-    recorded.map_err(|refusal| OperatorKeyError::NotRecorded(refusal.detail().to_owned()))
+    recorded.map_err(OperatorKeyError::NotRecorded)
 }
 
 #[cfg(test)]

@@ -3,13 +3,14 @@
 use crate::app::App;
 use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
+use crate::cli::operator_key::OperatorKeyError;
 use crate::cli::stopping::{GRACE, Stops, out_of_patience};
 use crate::cli::{demo, operator_key};
 use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
 use crate::gateway::{Gateway, Options};
-use crate::http::Refusal;
 use crate::http::arrivals::Arrivals;
+use crate::http::{Code, Refusal};
 use crate::listeners::{Address, BoundListener, ReservedAddress};
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
@@ -116,6 +117,7 @@ struct Opened {
     store: Arc<dyn Store>,
     operator_key: Option<String>,
     demo: bool,
+    database_url: String,
 }
 
 impl Opened {
@@ -135,9 +137,16 @@ impl Opened {
 
     async fn install_keys(&self, addresses: &[Address]) -> anyhow::Result<()> {
         let show_key = |key: &str| show(&format!("operator key (shown once, keep it safe): {key}"));
-        operator_key::ensure(&self.gateway, self.operator_key.as_deref(), show_key).await?;
+        let ensured = operator_key::ensure(&self.gateway, self.operator_key.as_deref(), show_key).await;
+        ensured.map_err(|error| match error {
+            OperatorKeyError::NotRecorded(refusal) => {
+                told(&refusal, &self.database_url).context("the operator key could not be recorded")
+            }
+            error => error.into(),
+        })?;
         if let Some(address) = addresses.first().filter(|_| self.demo) {
-            show(&demo::set_up(&self.gateway, address).await?)?;
+            let instructions = demo::set_up(&self.gateway, address).await;
+            show(&instructions.map_err(|refusal| told(&refusal, &self.database_url))?)?;
         }
         Ok(())
     }
@@ -196,7 +205,7 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
         },
     };
     let (gateway, sequencer) = start::start(ingredients).await?;
-    let told = |refusal: Refusal| anyhow!(refusal.detail().to_owned());
+    let told = |refusal: Refusal| told(&refusal, &options.database.url);
     gateway.record_base().await.map_err(told)?;
     gateway.publish_keys(&keys).await.map_err(told)?;
     // INVARIANT: whatever a key signs of the ledger that tells of keys has the entry that tells of it. So no checkpoint
@@ -219,7 +228,21 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
         store,
         operator_key: options.operator_key,
         demo: options.demo,
+        database_url: options.database.url,
     })
+}
+
+/// What is said of a start that is refused something which it has to record or to look up. Where the database cannot be
+/// used, the log has the cause.
+fn told(refusal: &Refusal, database_url: &str) -> anyhow::Error {
+    let error = anyhow!(refusal.detail().to_owned());
+    if refusal.code() != Code::LedgerUnavailable {
+        return error;
+    }
+    let database = stores::called(database_url);
+    error.context(format!(
+        "{database} cannot be used, and the log says why; if it is damaged (on SQLite `PRAGMA integrity_check` finds out), put a backup in its place"
+    ))
 }
 
 /// The keys to sign with: those that were found, or a new one. Tells of what whoever keeps them may not have meant.
