@@ -2,6 +2,7 @@
 
 pub mod budgets;
 pub mod check_config;
+mod clock;
 pub mod copy;
 pub mod demo;
 pub mod json_lines;

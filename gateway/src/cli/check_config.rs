@@ -4,7 +4,7 @@
 //! What is odd about them, which `serve` says in its log, goes to standard error. It does not listen, because a
 //! gateway may be serving at the same place meanwhile, and makes no signing key.
 
-use super::operator_key;
+use super::{clock, operator_key};
 use crate::compiling;
 use crate::config::Serve;
 use crate::directory::issuers;
@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 /// Checks, and says what was found.
 pub async fn run(options: Serve) -> anyhow::Result<()> {
+    clock::check(SystemClock.now())?;
     let base = super::serve::base_policies(options.policies.as_deref())?;
     policy::probe(&base)?;
     if let Some(key) = &options.operator_key {

@@ -5,7 +5,7 @@ use crate::base::{self, BaseFileError, Reloaded};
 use crate::changes::By;
 use crate::cli::operator_key::OperatorKeyError;
 use crate::cli::stopping::{GRACE, Stops, out_of_patience};
-use crate::cli::{demo, operator_key};
+use crate::cli::{clock, demo, operator_key};
 use crate::config::{Serve, Several};
 use crate::cosigning::{Witness, WitnessOptions};
 use crate::gateway::{Gateway, Options};
@@ -18,7 +18,7 @@ use crate::start::{self, Ingredients};
 use crate::stores;
 use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
-use model::{SystemClock, SystemEntropy};
+use model::{Clock, SystemClock, SystemEntropy};
 use policy::BasePolicies;
 use std::collections::BTreeSet;
 use std::io::Write;
@@ -164,6 +164,7 @@ struct Gathered {
 /// Finds out what can go wrong on this machine, before anything is changed that others go by: no earlier version takes
 /// a database that was brought up to date, and a signing key that has ended stays so.
 fn gather(options: &Serve) -> anyhow::Result<Gathered> {
+    clock::check(SystemClock.now())?;
     let witnesses = witnesses(options)?;
     if let Some(key) = &options.operator_key {
         operator_key::check(key)?;

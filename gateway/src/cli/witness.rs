@@ -1,5 +1,6 @@
 //! `countersign witness`: cosigns the checkpoints of the logs that it is told of, until it is told to stop.
 
+use super::clock;
 use super::stopping::{GRACE, Stops, out_of_patience};
 use crate::config::{RunWitness, Several};
 use crate::connections;
@@ -9,7 +10,7 @@ use crate::witness::{Folder, Witness};
 use anyhow::{Context, ensure};
 use axum::Router;
 use ledger::SignatureKind;
-use model::{SystemClock, SystemEntropy};
+use model::{Clock, SystemClock, SystemEntropy};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 /// Serves until SIGINT or SIGTERM; what has begun by then is still answered.
 pub async fn run(options: RunWitness) -> anyhow::Result<()> {
+    clock::check(SystemClock.now())?;
     let folder = Folder::open(&options.folder)?;
     let key_file = options.key_file.unwrap_or_else(|| options.folder.join("key"));
     let had_key = key_file.exists();
