@@ -7,6 +7,8 @@ use store::Store;
 use store_postgres::{OpenError, PostgresStore};
 use store_sqlite::SqliteStore;
 
+pub use store_postgres::{Claim, Claimant};
+
 /// What a database URL begins with.
 enum Backend {
     Sqlite,
@@ -37,6 +39,15 @@ pub async fn open_known(url: &str) -> anyhow::Result<Arc<dyn Store>> {
         bail!("there is no ledger in the database: no gateway has been started on it");
     }
     Ok(store)
+}
+
+/// Keeps others out of a store until what this returns is given back. A SQLite file belongs to whoever has opened it, so
+/// nothing more is needed there.
+pub async fn claim(url: &str, claimant: Claimant) -> anyhow::Result<Option<Claim>> {
+    Ok(match backend(url)? {
+        Backend::Sqlite => None,
+        Backend::Postgres => Some(PostgresStore::claim(url, claimant).await?),
+    })
 }
 
 /// Brings the schema of the store that a URL names up to date, and closes it again.

@@ -13,6 +13,7 @@ use model::{Approval, Noun, Role, TenantId, Timestamp, Write};
 use policy::{BasePolicies, Compiler};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::iter::repeat_n;
 use std::sync::Arc;
 use store::conformance::commit;
 use store::conformance::sample::{Chain, agent, approval, name};
@@ -75,6 +76,12 @@ async fn a_source_that_somebody_writes_to_meanwhile_is_not_said_to_be_copied() {
             error.contains("somebody wrote to the source meanwhile"),
             "{meanwhile:?}: {error}"
         );
+        // All had gone over by then, so a gateway may start on it as soon as the copy has ended.
+        assert!(
+            error.contains("if one has begun there since, keep it for what it has answered"),
+            "{meanwhile:?}: {error}"
+        );
+        assert!(!is_unfinished_copy(target.revisions().await.unwrap()));
     }
     // Whoever stands still is copied.
     let (world, home) = (World::start().await, Home::new().await);
@@ -177,6 +184,112 @@ async fn a_copy_that_was_not_finished_is_neither_served_nor_copied_to_or_taken_f
             "{said}"
         );
     }
+}
+
+/// Nothing of it is to be removed, and a gateway may have been started on it since.
+#[tokio::test]
+async fn a_copy_of_which_nothing_has_gone_over_says_that_the_target_is_empty() {
+    let (world, home) = (World::start().await, Home::new().await);
+    world.tenancy("acme").await;
+    let target = FaultyStore::new(home.open().await);
+    target.plan([Fault::Lose]);
+    let said = format!("{:#}", copy(&*world.store, &target).await.unwrap_err());
+    assert!(
+        said.contains("nothing was copied, and the target is empty"),
+        "{said}"
+    );
+    assert!(!said.contains("remove"), "{said}");
+    assert!(target.revisions().await.unwrap().is_empty());
+
+    // What nobody knows of may still come.
+    target.plan([Fault::LoseUnknown]);
+    let said = format!("{:#}", copy(&*world.store, &target).await.unwrap_err());
+    assert!(said.contains("may not be all of the source"), "{said}");
+    assert!(!said.contains("the target is empty"), "{said}");
+}
+
+/// A gateway begins in a target, past what is planned for that. Returns its ledger.
+async fn begin_in(target: &FaultyStore<dyn Store>) -> Chain {
+    let mut begun = Chain {
+        tenant: TenantId::SYSTEM,
+        ..Chain::new(1)
+    };
+    let mut batch = Batch::default();
+    tell(&mut begun, &mut batch, "tenant_updated", &json!({}));
+    commit(&**target.inner(), &batch).await;
+    begun
+}
+
+/// As one that was started on the target before it had anything in it: what it answers is in there from then on.
+#[tokio::test]
+async fn a_target_that_somebody_else_writes_to_is_not_to_be_removed() {
+    for begins_late in [false, true] {
+        let (world, home) = (World::start().await, Home::new().await);
+        world.tenancy("acme").await;
+        let target = FaultyStore::new(home.open().await);
+        // The tenant's ledger goes over in one commit, and then the system's.
+        target.plan(repeat_n(Fault::Pass, usize::from(begins_late)));
+        target.plan([Fault::Hold]);
+        let (copied, begun) = tokio::join!(copy(&*world.store, &target), async {
+            until(|| target.held() == 1).await;
+            let begun = begin_in(&target).await;
+            target.let_go();
+            begun
+        });
+        let said = format!("{:#}", copied.unwrap_err());
+        assert!(
+            said.contains("another gateway or copy has written to the target meanwhile"),
+            "{begins_late}: {said}"
+        );
+        assert!(!said.contains("remove what is in the target"), "{said}");
+        assert_eq!(target.head(TenantId::SYSTEM).await.unwrap(), begun.head());
+    }
+}
+
+/// Not even what is not in the way of it: it would have to be told from what is served.
+#[tokio::test]
+async fn no_further_ledger_goes_into_a_target_that_somebody_has_begun_in() {
+    let (world, home) = (World::start().await, Home::new().await);
+    world.tenancy("acme").await;
+    world.tenancy("late").await;
+    let target = FaultyStore::new(home.open().await);
+    target.plan([Fault::Hold]);
+    let (copied, _) = tokio::join!(copy(&*world.store, &target), async {
+        until(|| target.held() == 1).await;
+        let begun = begin_in(&target).await;
+        target.let_go();
+        begun
+    });
+    let said = format!("{:#}", copied.unwrap_err());
+    assert!(
+        said.contains("keep the target for what it has answered"),
+        "{said}"
+    );
+    // The one that was on its way, and what somebody has begun.
+    assert_eq!(target.revisions().await.unwrap().len(), 2);
+}
+
+/// It takes its time, and nothing keeps a gateway of an earlier version out of the target.
+#[tokio::test]
+async fn a_target_that_somebody_begins_in_while_the_source_is_verified_is_left_alone() {
+    let (world, home) = (World::start().await, Home::new().await);
+    world.tenancy("acme").await;
+    let source = FaultyStore::new(Arc::clone(&world.store));
+    let target = FaultyStore::new(home.open().await);
+    source.hold_loads(true);
+    let (copied, _) = tokio::join!(copy(&source, &target), async {
+        until(|| source.loads_held() == 1).await;
+        let begun = begin_in(&target).await;
+        source.hold_loads(false);
+        begun
+    });
+    let said = format!("{:#}", copied.unwrap_err());
+    assert!(
+        said.contains("keep the target for what it has answered"),
+        "{said}"
+    );
+    assert_eq!(target.revisions().await.unwrap().len(), 1);
+    assert_eq!(target.turns(), 0);
 }
 
 /// It looks like a copy that was not finished, and whoever removed it would lose every ledger.

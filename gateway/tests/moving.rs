@@ -9,6 +9,10 @@ mod process;
 use process::{Answer, Client, OPERATOR, PROGRAM, Place, Server, program};
 use serde_json::{Value, json};
 use std::process::{Command, Output};
+use store::conformance::commit;
+use store::conformance::sample::Chain;
+use store::{Batch, Store as _};
+use store_postgres::{Claimant, PostgresStore};
 
 /// What was decided and is known to have been done, and whether the entry that tells it is erased.
 const REPORTED: [(&str, bool); 3] = [("done-1", true), ("done-2", false), ("done-3", true)];
@@ -266,6 +270,73 @@ fn a_target_that_is_not_empty_is_left_alone() {
     assert!(message.contains("name the same database"), "{message}");
     let told = succeeds(&["check-config", "--database-url", &file_of(&target)]);
     assert!(told.contains("1 tenant"), "{told}");
+}
+
+/// Neither would notice the other before both have written. Gateways may begin together.
+#[test]
+fn a_copy_has_its_target_alone_from_its_first_moment_on() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (place, ..) = lived_in();
+    for claimant in [Claimant::Copy, Claimant::Gateway] {
+        let target = Place::on_postgres();
+        succeeds(&["migrate", "--database-url", &target.url()]);
+        let claim = runtime.block_on(PostgresStore::claim(&target.url(), claimant));
+        let claim = claim.unwrap();
+        let said = fails(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
+        assert!(said.contains("is going on, or a gateway begins in it"), "{said}");
+        assert!(!said.contains("remove"), "{said}");
+        if claimant == Claimant::Copy {
+            let said = target.fails(&mut target.command(&["--demo"]));
+            assert!(said.contains("start the gateway when it is done"), "{said}");
+        } else {
+            target.serve(&[]).kill();
+        }
+        runtime.block_on(claim.give_back());
+    }
+}
+
+/// What has gone over looks like what is left of a copy, and is not to be removed under one that goes on.
+#[test]
+fn a_copy_beside_one_that_has_committed_something_says_that_it_goes_on() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (place, ..) = lived_in();
+    let target = Place::on_postgres();
+    let claim = runtime.block_on(async {
+        let store = PostgresStore::open(&target.url()).await.unwrap();
+        let (mut tenant, mut batch) = (Chain::new(1), Batch::default());
+        tenant.put_agent(&mut batch, 1, "builder");
+        commit(&store, &batch).await;
+        store.close().await;
+        PostgresStore::claim(&target.url(), Claimant::Copy).await
+    });
+    let copying = || fails(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
+    let said = copying();
+    assert!(said.contains("is going on, or a gateway begins in it"), "{said}");
+    assert!(!said.contains("remove"), "{said}");
+    runtime.block_on(claim.unwrap().give_back());
+    let said = copying();
+    assert!(
+        said.contains("if it is what is left of a copy, remove it"),
+        "{said}"
+    );
+}
+
+/// When all has gone over a copy has still to find out whether that is what it should be.
+#[test]
+fn no_gateway_starts_on_a_whole_target_before_its_copy_has_ended() {
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let (place, ..) = lived_in();
+    let target = Place::on_postgres();
+    succeeds(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
+    let claim = runtime.block_on(PostgresStore::claim(&target.url(), Claimant::Copy));
+    let claim = claim.unwrap();
+    let said = target.fails(&mut target.command(&[]));
+    assert!(said.contains("start the gateway when it is done"), "{said}");
+    // A copy onto it by mistake does not come as far as the claim.
+    let said = fails(&["copy", "--from", &file_of(&place), "--to", &target.url()]);
+    assert!(said.contains("the target is not empty"), "{said}");
+    runtime.block_on(claim.give_back());
+    target.serve(&[]).kill();
 }
 
 #[tokio::test]

@@ -192,6 +192,17 @@ pub(crate) fn migrator(base: &PgConnectOptions) -> PgConnectOptions {
     ])
 }
 
+/// The connection that claims a database. Its transaction stands idle for as long as a copy goes on or a gateway
+/// begins.
+pub(crate) fn claim(base: &PgConnectOptions) -> PgConnectOptions {
+    common(base).options([
+        // Else it would keep a snapshot for as long, and rows that are dead by then would not be vacuumed.
+        ("default_transaction_isolation", "read committed"),
+        ("statement_timeout", READ_TIME_MAX),
+        ("idle_in_transaction_session_timeout", "0"),
+    ])
+}
+
 /// A pool of so many connections.
 pub(crate) fn pool(connections_max: u32) -> PgPoolOptions {
     PgPoolOptions::new()

@@ -1,6 +1,7 @@
 //! The storage promises kept on PostgreSQL, for any number of gateways over one database.
 //!
 //! - `address`, `open`, `connect`: from a URL to connections that are set up right;
+//! - `claim`: keeps copies and gateways apart in a database that has no ledger yet;
 //! - `tree`: completes ledgers that were written before their trees were kept;
 //! - `connections`: how they are lent and come back;
 //! - `turn`, `commit`, `append`, `insert`, `changes`, `erasures`, `landed`: a commit, from the lock to what became of it;
@@ -22,6 +23,7 @@ mod balances;
 mod buckets;
 mod budgets;
 mod changes;
+mod claim;
 mod commit;
 mod connect;
 mod connections;
@@ -51,6 +53,7 @@ mod tests;
 mod tree;
 mod turn;
 
+pub use claim::{Claim, Claimant};
 pub use open::OpenError;
 
 use address::Address;
@@ -133,6 +136,12 @@ impl PostgresStore {
             old_counters: Arc::default(),
             address,
         }
+    }
+
+    /// Keeps others out of a database that was opened before, until this is given back: a copy keeps out everybody, a
+    /// gateway that starts keeps out copies.
+    pub async fn claim(url: &str, claimant: Claimant) -> Result<Claim, OpenError> {
+        claim::take(&Address::parse(url)?, claimant).await
     }
 
     /// Brings the schema of the database that a URL names up to date and closes it again, so that gateways can be run by a

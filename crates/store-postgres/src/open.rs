@@ -8,7 +8,7 @@ use crate::connect::{self, CONNECT_TIME_MAX};
 use crate::connections::look_at;
 use crate::tree::{self, TreeError};
 use sqlx::migrate::{MigrateError, Migrator};
-use sqlx::postgres::PgConnection;
+use sqlx::postgres::{PgConnectOptions, PgConnection};
 use sqlx::types::Uuid;
 use sqlx::{ConnectOptions, Connection};
 use std::io::ErrorKind;
@@ -196,6 +196,21 @@ pub enum OpenError {
         /// Which table.
         table: String,
     },
+    /// A copy goes on into a database on which a gateway was to start.
+    #[error("a copy into the database `{database}` is going on: start the gateway when it is done")]
+    CopiedTo {
+        /// Where it is.
+        database: String,
+    },
+    /// Another copy goes on into a database, or a gateway starts on it.
+    #[error(
+        "another copy into the database `{database}` is going on, or a gateway begins in it: leave it to that one, and \
+         copy into another, empty database if this copy is meant as well"
+    )]
+    Claimed {
+        /// Where it is.
+        database: String,
+    },
     /// A ledger from before trees were kept is not what was recorded.
     #[error("{broken} in `{database}`, so there can be no tree over this ledger: put a backup in its place")]
     Broken {
@@ -251,7 +266,14 @@ pub(crate) async fn prepare(address: &Address) -> Result<Uuid, OpenError> {
 }
 
 async fn connect(address: &Address) -> Result<PgConnection, OpenError> {
-    let options = connect::migrator(&address.options);
+    connect_with(address, &connect::migrator(&address.options)).await
+}
+
+/// A connection to the database that is set up like this.
+pub(crate) async fn connect_with(
+    address: &Address,
+    options: &PgConnectOptions,
+) -> Result<PgConnection, OpenError> {
     match timeout(CONNECT_TIME_MAX, options.connect()).await {
         Ok(connected) => connected.map_err(|error| not_connected(address, error)),
         Err(_) => Err(OpenError::TimedOut {
@@ -289,7 +311,8 @@ fn is_of_a_file(address: &Address, error: &sqlx::Error) -> bool {
     is_absent && !address.is_socket()
 }
 
-fn failed(address: &Address, source: sqlx::Error) -> OpenError {
+/// What is said where the server does not do as it was asked.
+pub(crate) fn failed(address: &Address, source: sqlx::Error) -> OpenError {
     OpenError::Database {
         database: address.to_string(),
         source,

@@ -2,9 +2,10 @@
 //!
 //! All ledgers are verified before the first one is copied, entry by entry as they go over, and once more where they
 //! arrive. The system tenant's one comes last, and no gateway starts on a target without it: what is left of a copy
-//! that was not finished is never served. The target has to be empty, and nobody may write to the source meanwhile: if
-//! at the end it has other tenants than have gone over, or a ledger or a directory of theirs has moved, the copy is not
-//! what is there now, and the command says so and fails.
+//! that was not finished is never served. The target has to be empty, and no gateway starts on it while a copy goes on;
+//! should one have written to it all the same, what it has answered is not to be removed. Nobody may write to the
+//! source meanwhile: if at the end it has other tenants than have gone over, or a ledger or a directory of theirs has
+//! moved, the copy is not what is there now, and the command says so and fails.
 
 mod beside;
 mod named;
@@ -18,7 +19,7 @@ use crate::background::Breaks;
 use crate::config::Copy;
 use crate::records::audit::Audit;
 use crate::start::is_unfinished_copy;
-use crate::stores;
+use crate::stores::{self, Claimant};
 use anyhow::{Context, bail, ensure};
 use canon::Limits;
 use engine::EntryKind;
@@ -29,8 +30,8 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use store::{
-    Advance, Batch, DecisionRow, EntryRow, ErasureRow, Recorded, Room, Store, StoredDecision, StoredEntry,
-    StoredTenant,
+    Advance, Batch, CommitError, DecisionRow, EntryRow, ErasureRow, Recorded, Room, Store, StoredDecision,
+    StoredEntry, StoredTenant,
 };
 
 /// Entries in one commit, and nouns: the hop and the sync are spread over many, and memory stays flat. Of large ones it
@@ -54,6 +55,19 @@ const WRITTEN_MEANWHILE: &str =
 const NOT_FINISHED: &str =
     "the copy was not finished: remove what is in the target, and copy again into an empty database";
 
+/// What is said where nothing has.
+const NOTHING_COPIED: &str = "nothing was copied, and the target is empty";
+
+/// What is said where it failed only when all had gone over, or may have.
+const SERVABLE: &str = "what is in the target may not be all of the source, and gateways may start on it: if one has begun there since, keep it for what it has answered; if not, remove it, and copy again into an empty database";
+
+/// Somebody else writes to the target. What a gateway has answered is in it then, which nobody has to remove.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "another gateway or copy has written to the target meanwhile: stop it, keep the target for what it has answered, and copy again into another, empty database"
+)]
+struct Taken;
+
 /// Where a tenant stood when it went over.
 struct Copied {
     tenant: TenantId,
@@ -75,9 +89,19 @@ pub async fn run(options: Copy) -> anyhow::Result<()> {
         "the source holds ledgers without the whole one of the system tenant, as a copy does that was not finished"
     );
     let to = stores::open(&options.to).await.context("the target")?;
+    // Also before: a copy onto a database that is served is a slip, and keeps no gateway from starting there again. What
+    // may be another copy's, which goes on, is left to the claim.
+    if !is_unfinished_copy(to.revisions().await?) {
+        check_empty(&*to).await?;
+    }
+    let claim = stores::claim(&options.to, Claimant::Copy).await;
+    let claim = claim.context("the target")?;
     let copied = copy(&*from, &*to).await;
     from.close().await;
     to.close().await;
+    if let Some(claim) = claim {
+        claim.give_back().await;
+    }
     let copied = copied?;
     let (tenants, entries) = (copied.len(), copied.iter().map(|head| head.seq).sum::<u64>());
     writeln!(
@@ -95,17 +119,37 @@ pub async fn copy(from: &dyn Store, to: &dyn Store) -> anyhow::Result<Vec<Head>>
         let verified = verify_source(from, tenant).await;
         verified.with_context(|| format!("copying {}", tenant.tenant))?;
     }
+    // That has taken its time.
+    let is_empty = to.revisions().await?.is_empty();
+    ensure!(is_empty, Taken);
     tenants.sort_by_key(|tenant| tenant.tenant == TenantId::SYSTEM);
     let mut copied = Vec::new();
     for tenant in tenants {
         let id = tenant.tenant;
         let copying = copy_tenant(from, to, tenant, &copied).await;
-        let copying = copying.with_context(|| format!("copying {id}"));
-        copied.push(copying.context(NOT_FINISHED)?);
+        match copying.with_context(|| format!("copying {id}")) {
+            Ok(tenant) => copied.push(tenant),
+            Err(error) => return Err(not_finished(to, error).await),
+        }
     }
-    check_unmoved(from, &copied).await.context(NOT_FINISHED)?;
+    check_unmoved(from, &copied).await.context(SERVABLE)?;
     copied.sort_by_key(|copied| copied.tenant);
     Ok(copied.into_iter().map(|copied| copied.head).collect())
+}
+
+/// Says what became of a target into which something may have gone over, and what to do about it.
+async fn not_finished(to: &dyn Store, error: anyhow::Error) -> anyhow::Error {
+    if error.is::<Taken>() {
+        return error;
+    }
+    // A commit of which nobody knows may still come to be kept, and it may be the last one.
+    let is_unknown = matches!(error.downcast_ref::<CommitError>(), Some(CommitError::Unknown(_)));
+    error.context(match to.revisions().await {
+        Ok(there) if there.is_empty() && !is_unknown => NOTHING_COPIED,
+        Ok(there) if is_unfinished_copy(there.iter().copied()) && !is_unknown => NOT_FINISHED,
+        // One that cannot be read may have all of it, too.
+        Ok(_) | Err(_) => SERVABLE,
+    })
 }
 
 async fn check_empty(to: &dyn Store) -> anyhow::Result<()> {
@@ -160,6 +204,13 @@ async fn check_unmoved(from: &dyn Store, copied: &[Copied]) -> anyhow::Result<()
     check_copied(from, copied).await
 }
 
+/// Fails if a gateway has begun in the target: each makes the system tenant first, which is copied last.
+async fn check_unbegun(to: &dyn Store) -> anyhow::Result<()> {
+    let system = to.head(TenantId::SYSTEM).await?;
+    ensure!(system == Head::GENESIS, Taken);
+    Ok(())
+}
+
 /// Copies a tenant behind those that have gone over.
 async fn copy_tenant(
     from: &dyn Store,
@@ -167,6 +218,7 @@ async fn copy_tenant(
     tenant: StoredTenant,
     before: &[Copied],
 ) -> anyhow::Result<Copied> {
+    check_unbegun(to).await?;
     let (id, head) = (tenant.tenant, tenant.place.head());
     let revision = tenant.place.revision;
     // A gateway does not start on a directory without its tenant, so that comes last.
@@ -219,8 +271,10 @@ async fn copy_tenant(
 
 async fn commit(to: &dyn Store, tenant: TenantId, batch: &Batch) -> anyhow::Result<()> {
     let turn = to.begin(&[tenant]).await?;
-    turn.commit(batch).await?;
-    Ok(())
+    match turn.commit(batch).await {
+        Err(CommitError::HeadMoved { .. }) => Err(Taken.into()),
+        committed => committed.map_err(anyhow::Error::from),
+    }
 }
 
 /// Takes the answers out of a batch, into one of their own.

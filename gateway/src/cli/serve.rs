@@ -15,7 +15,7 @@ use crate::listeners::{Address, BoundListener, ReservedAddress};
 use crate::sequencer::Ended;
 use crate::signing::{self, Keyring};
 use crate::start::{self, Ingredients};
-use crate::stores;
+use crate::stores::{self, Claimant};
 use anyhow::{Context, anyhow, ensure};
 use futures_util::future::join_all;
 use model::{Clock, SystemClock, SystemEntropy};
@@ -185,6 +185,9 @@ fn gather(options: &Serve) -> anyhow::Result<Gathered> {
 async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     let gathered = gather(&options)?;
     let store = stores::open(&options.database.url).await?;
+    // Before anything is said of what is there, or made in it. A copy that goes on may have put all of it there, and
+    // find out that it has to be removed.
+    let claim = stores::claim(&options.database.url, Claimant::Gateway).await?;
     let keys = keyring(&*store, gathered.keys, &options).await?;
     let ingredients = Ingredients {
         store: Arc::clone(&store),
@@ -209,6 +212,10 @@ async fn open(options: Serve, hangups: Signal) -> anyhow::Result<Opened> {
     let told = |refusal: Refusal| told(&refusal, &options.database.url);
     gateway.record_base().await.map_err(told)?;
     gateway.publish_keys(&keys).await.map_err(told)?;
+    // The system tenant has its first entries, so from here on nobody copies into this.
+    if let Some(claim) = claim {
+        claim.give_back().await;
+    }
     // INVARIANT: whatever a key signs of the ledger that tells of keys has the entry that tells of it. So no checkpoint
     // is handed out or shown to a witness before.
     gateway.cosigning.start();
