@@ -36,12 +36,12 @@ use canon::Digest;
 use contents::Contents;
 use engine::approvals::{ApprovalChange, Step};
 use engine::budgets::moves::Move;
-use engine::proposal::Intent;
+use engine::proposal::{Intent, Tallies};
 use engine::{Conflict, Disposition, Proposal};
 use ledger::SigningKey;
 pub use load_signal::LoadSignal;
 use model::{Clock, ReasonCode, TenantId, Timestamp};
-use queue::{Entrance, Lane, NoEntry, Rank};
+use queue::{Entrance, Lane, NoEntry, Rank, Weight};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -58,8 +58,13 @@ pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 /// many at most, so with them there may be nearly twice as many; a batch of asks comes together, too.
 pub(crate) const APPROVALS_MAX: u32 = 32;
 
-/// So many bytes that are to be recorded take as much room as one more proposal.
+/// So many bytes that are to be recorded take as much room as one more proposal, and as much time.
 const WEIGHED_BYTES: usize = 16 << 10;
+/// As many bytes take as long as it does to count in one quota. An ask takes about 20 µs of a commit, and one that
+/// counts in 32 quotas and 24 budgets 250 µs: so four quotas take as long as an ask, and eight budgets.
+const QUOTA_BYTES: usize = WEIGHED_BYTES / 4;
+/// The same of one budget. What an entry and an answer say of its balance is no longer than that.
+const BUDGET_BYTES: usize = WEIGHED_BYTES / 8;
 
 /// Proof that something is on disk and in the chain. All of its fields are private, so only this module can make one,
 /// and there is no answer without it.
@@ -166,7 +171,7 @@ pub struct Terms {
 struct Submission {
     proposals: Vec<Proposal>,
     /// How much of a commit they take.
-    weight: usize,
+    work: usize,
     terms: Terms,
     reply: Reply,
 }
@@ -209,7 +214,7 @@ pub struct Parts {
     pub snapshot_age_max: Duration,
     /// How many proposals may wait, if they are short: long ones count as several.
     pub queue_max: usize,
-    /// How many proposals make a batch, counted in the same way.
+    /// How many proposals make a batch, if they are short and count in next to nothing: others count as several.
     pub batch_max: usize,
 }
 
@@ -299,7 +304,7 @@ impl Sequencer {
         let (lane, weight) = (lane_of(&proposals), weight_of(&proposals));
         let submission = Submission {
             proposals,
-            weight,
+            work: weight.work,
             terms,
             reply,
         };
@@ -377,13 +382,23 @@ fn lane_of(proposals: &[Proposal]) -> Lane {
     Lane { rank, tenant }
 }
 
-/// How much room they take: each that is short as much as one, and a long one as much as its bytes. So the queue and a
-/// commit are bounded in bytes, too: everybody waits for a commit, and a server ends one that takes too long.
-fn weight_of(proposals: &[Proposal]) -> usize {
-    let weights = proposals
-        .iter()
-        .map(|proposal| 1 + proposal.bytes() / WEIGHED_BYTES);
-    weights.sum()
+/// How much they take: each that is short as much as one, and a long one as much as its bytes. So the queue and a
+/// commit are bounded in bytes, too: everybody waits for a commit, and a server ends one that takes too long. What
+/// quotas and budgets have to do with it takes time in a commit, and no room before: it is worded there.
+fn weight_of(proposals: &[Proposal]) -> Weight {
+    let mut weight = Weight::default();
+    for proposal in proposals {
+        let bytes = proposal.bytes();
+        weight.room += 1 + bytes / WEIGHED_BYTES;
+        weight.work += work_of(bytes, proposal.tallies());
+    }
+    weight
+}
+
+/// How much of a commit a proposal takes that is so long and counts in these.
+const fn work_of(bytes: usize, tallies: Tallies) -> usize {
+    let as_bytes = tallies.quotas * QUOTA_BYTES + tallies.budgets_max * BUDGET_BYTES;
+    1 + (bytes + as_bytes) / WEIGHED_BYTES
 }
 
 /// Whether it tells that the time of something is over.
@@ -419,9 +434,10 @@ fn status_of(disposition: Disposition) -> CommitStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use engine::budgets::cost::{Cost, Hold};
     use engine::budgets::moves::{BudgetChange, BudgetMove};
     use engine::{EntryKind, ProposedEntry};
-    use model::{ApprovalId, BudgetId, ReservationId};
+    use model::{AgentId, Amount, ApprovalId, BudgetId, Name, ReservationId, SlashFreeName, Subject, Unit};
     use serde_json::json;
 
     const TENANT: TenantId = TenantId::from_bytes([1; 16]);
@@ -448,13 +464,84 @@ mod tests {
 
     #[test]
     fn what_is_short_weighs_one_and_what_is_long_one_more_for_every_16_kib() {
-        assert_eq!(weight_of(&[]), 0);
+        let both = |weight: usize| Weight {
+            room: weight,
+            work: weight,
+        };
+        assert_eq!(weight_of(&[]), both(0));
         let short = of_bytes(WEIGHED_BYTES - 1);
-        assert_eq!(weight_of(&[short]), 1);
+        assert_eq!(weight_of(&[short]), both(1));
         let exact = of_bytes(WEIGHED_BYTES);
-        assert_eq!(weight_of(&[exact]), 2);
+        assert_eq!(weight_of(&[exact]), both(2));
         let several = [of_bytes(2), of_bytes(10 * WEIGHED_BYTES + 1)];
-        assert_eq!(weight_of(&several), 1 + 11);
+        assert_eq!(weight_of(&several), both(1 + 11));
+    }
+
+    /// Something is reserved in as many budgets as there may be, or in four.
+    fn reserving(is_in_many: bool) -> Proposal {
+        let cost = Cost {
+            subject: Subject {
+                team: is_in_many.then(|| Name::new("crew").unwrap()),
+                agent: AgentId::from_bytes([5; 16]),
+                tool: Some(SlashFreeName::new("github").unwrap()),
+                run_id: is_in_many.then(|| Name::new("run").unwrap()),
+                parent_run_id: None,
+            },
+            unit: Unit::new("tokens").unwrap(),
+            amount: Amount::ZERO,
+        };
+        let hold = Hold {
+            id: ReservationId::from_bytes([6; 16]),
+            cost,
+            ttl_ms: 1,
+            decision_id: None,
+        };
+        proposal(Intent::Budget(Box::new(BudgetMove {
+            what: Move::Reserve(hold),
+            repeat: None,
+        })))
+    }
+
+    #[test]
+    fn what_counts_in_quotas_and_budgets_takes_time_and_no_room() {
+        let work = |quotas, budgets_max| {
+            let tallies = Tallies { quotas, budgets_max };
+            work_of(200, tallies)
+        };
+        assert_eq!([work(0, 0), work(3, 0), work(0, 4)], [1, 1, 1]);
+        assert_eq!([work(4, 0), work(0, 8), work(2, 4)], [2, 2, 2]);
+        // 250 µs, where an ask that counts in nothing takes 20.
+        assert_eq!(work(32, 24), 12);
+        let (few, many) = (reserving(false), reserving(true));
+        assert_eq!(weight_of(&[few]), Weight { room: 1, work: 1 });
+        assert_eq!(weight_of(&[many]), Weight { room: 1, work: 4 });
+    }
+
+    #[test]
+    fn a_commit_takes_fewer_of_what_counts_in_much() {
+        const BATCH_MAX: usize = 512;
+        /// How many of these a commit takes where one tenant has filled its half of the queue with them.
+        fn taken(make: fn() -> Proposal) -> usize {
+            let (entrance, exit) = queue::queue(2_048);
+            loop {
+                let proposals = vec![make()];
+                let (lane, weight) = (lane_of(&proposals), weight_of(&proposals));
+                let submission = Submission {
+                    proposals,
+                    work: weight.work,
+                    terms: Terms::default(),
+                    reply: oneshot::channel().0,
+                };
+                if entrance.push(lane, weight, submission).is_err() {
+                    break;
+                }
+            }
+            assert_eq!(entrance.waiting(), 1_024);
+            let first = exit.take().unwrap();
+            task::drain(first, &exit, BATCH_MAX).len()
+        }
+        assert_eq!(taken(|| reserving(false)), BATCH_MAX);
+        assert_eq!(taken(|| reserving(true)), BATCH_MAX / 4);
     }
 
     /// Such a submission is about several tenants, and one of them may have a crowd in its lane.

@@ -130,6 +130,17 @@ impl Judgement {
         self.ruling.as_deref().cloned().unwrap_or_else(found)
     }
 
+    /// How long what it says is: what goes by how policies are written, and not by the ask.
+    pub(crate) fn bytes(&self) -> usize {
+        let shadow = self.shadow.as_deref();
+        let shadow = shadow.into_iter().flat_map(|shadow| &shadow.matched);
+        let listed = self.matched.iter().chain(&self.errors).chain(shadow);
+        let said = [Some(&self.explanation), self.agent_message.as_ref()];
+        let texts = listed.chain(said.into_iter().flatten());
+        let obligations = self.obligations.iter().map(Obligation::bytes);
+        texts.map(String::len).sum::<usize>() + obligations.sum::<usize>()
+    }
+
     /// The obligations that keep something out of records.
     pub(crate) fn redactions(&self) -> Vec<Obligation> {
         let redactions = self.obligations.iter();

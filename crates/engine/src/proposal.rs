@@ -61,7 +61,8 @@ impl Proposal {
     }
 
     /// How long it is where that goes by what somebody has sent: the bodies of its entries, its answer, and what people
-    /// are shown. What a decision names by its digest is not counted: many name the same, and a batch has it once.
+    /// are shown. What they say of budgets is not counted, see [`Self::tallies`], nor is what a decision names by its
+    /// digest: many name the same, and a batch has it once.
     pub fn bytes(&self) -> usize {
         match &self.intent {
             Intent::Decision(decision) => decision.bytes(),
@@ -75,6 +76,36 @@ impl Proposal {
             | Intent::Outcome { entry, .. } => entry.bytes(),
             // Both are short, and worded when they are recorded.
             Intent::Approval(_) | Intent::Budget(_) => 0,
+        }
+    }
+
+    /// What it counts in, where an agent wants it.
+    pub fn tallies(&self) -> Tallies {
+        match &self.intent {
+            Intent::Decision(decision) => decision.tallies(),
+            Intent::Budget(moves) => Tallies::of_budgets(moves.what.budgets_max()),
+            Intent::Outcome { settling, .. } => {
+                Tallies::of_budgets(settling.as_deref().map_or(0, Settling::budgets_max))
+            }
+            _ => Tallies::default(),
+        }
+    }
+}
+
+/// What a proposal counts in. Each of these is looked up for its commit, named or shown in its records, and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Tallies {
+    /// In how many counters of quotas.
+    pub quotas: usize,
+    /// In how many budgets at most. In how many it does is known when it is recorded.
+    pub budgets_max: usize,
+}
+
+impl Tallies {
+    fn of_budgets(budgets_max: usize) -> Self {
+        Self {
+            budgets_max,
+            ..Self::default()
         }
     }
 }
@@ -262,11 +293,12 @@ impl Records {
         }
     }
 
-    /// How long they are. What is not worded yet says about as much as its ask.
+    /// How long they are. What is not worded yet says as much as its ask, about, what was found, once in its entry and
+    /// once in its answer, and what budgets have left, which is not counted here.
     fn bytes(&self) -> usize {
         match self {
             Self::Worded(wording) => wording.entry.bytes() + wording.answer.bytes(),
-            Self::Costed(costed) => costed.ask.bytes,
+            Self::Costed(costed) => costed.ask.bytes + 2 * costed.judgement.bytes(),
         }
     }
 }
@@ -302,6 +334,14 @@ pub struct ProposedDecision {
 }
 
 impl ProposedDecision {
+    fn tallies(&self) -> Tallies {
+        let costed = self.records.costed();
+        Tallies {
+            quotas: self.quotas.len(),
+            budgets_max: costed.map_or(0, |costed| costed.hold.cost.subject.scopes_max()),
+        }
+    }
+
     fn bytes(&self) -> usize {
         let shown = match &self.approval {
             Some(ApprovalUse::Asks(approval)) => {

@@ -20,7 +20,7 @@ mod tests;
 pub use ancestry::RunLink;
 pub use charge::{Charge, Overage};
 pub use period::Period;
-pub use scope::{InvalidScope, Scope, Subject};
+pub use scope::{InvalidScope, SCOPES_MAX, Scope, Subject};
 
 use crate::amount::{Amount, AmountOverflow, Unit};
 use crate::id::BudgetId;

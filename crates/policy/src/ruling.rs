@@ -105,6 +105,15 @@ impl Obligation {
         matches!(self, Self::Redact(_))
     }
 
+    /// How long its text is.
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::Redact(path) => Self::REDACT.len() + path.len(),
+            Self::QuarantineAgent => Self::QUARANTINE_AGENT.len(),
+            Self::Other(text) => text.len(),
+        }
+    }
+
     /// The obligation with this text.
     pub(crate) fn parse(text: &str) -> Self {
         if text == Self::QUARANTINE_AGENT {

@@ -205,7 +205,7 @@ mod tests {
         let (reply, answer) = oneshot::channel();
         let submission = Submission {
             proposals: Vec::new(),
-            weight: 0,
+            work: 0,
             terms,
             reply,
         };

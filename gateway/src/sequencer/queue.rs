@@ -4,7 +4,8 @@
 //! thresholds (Choudhury and Hahne, 1998): a tenant that floods the gateway fills half of the queue, two that do fill a third
 //! each, and whoever comes rarely finds room. Lanes are served in turn, by how much of a batch they take (deficit round
 //! robin, Shreedhar and Varghese, 1995), so nobody waits for more than his share of the others. Room and turns go by
-//! weight: what is long takes as much as several that are short.
+//! weight: what is long takes as much as several that are short. What takes long to record takes more of a turn, and no
+//! more room: whoever has much of it waits longer for its own, and is refused no sooner.
 //!
 //! What people and jobs change has lanes of its own, which are served before those of agents: agents that flood the
 //! gateway do not keep anybody from freezing them. The same rule holds there, so the people of one tenant leave room to
@@ -46,6 +47,20 @@ pub(super) enum Rank {
     People,
     /// What agents want.
     Agents,
+}
+
+/// How much something takes, in short proposals.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(super) struct Weight {
+    /// Of the room, while it waits.
+    pub(super) room: usize,
+    /// Of its tenant's turn, and of a commit.
+    pub(super) work: usize,
+}
+
+impl Weight {
+    /// That of one short proposal.
+    const ONE: Self = Self { room: 1, work: 1 };
 }
 
 /// Why something does not get into the queue.
@@ -95,7 +110,8 @@ struct Lanes<T> {
 }
 
 struct Tenant<T> {
-    items: VecDeque<(usize, T)>,
+    items: VecDeque<(Weight, T)>,
+    /// How much of the room it takes.
     size: usize,
     /// How much it may still take in its turn.
     credit: usize,
@@ -126,24 +142,25 @@ impl<T> Clone for Entrance<T> {
 }
 
 impl<T> Entrance<T> {
-    /// Puts something at the end of its lane; `weight` is how much room it takes. What people and jobs want takes one
-    /// place, whatever it weighs, and nothing takes more than a tenant may have.
-    pub(super) fn push(&self, lane: Lane, weight: usize, item: T) -> Result<(), NoEntry> {
+    /// Puts something at the end of its lane; `weight` is how much it takes. What people and jobs want takes one place,
+    /// whatever it weighs, and nothing takes more room than a tenant may have.
+    pub(super) fn push(&self, lane: Lane, weight: Weight, item: T) -> Result<(), NoEntry> {
         let inside = &self.0.0;
         let mut waiting = inside.lock();
         if waiting.is_closed {
             return Err(NoEntry::Closed);
         }
         let lanes = waiting.lanes(lane.rank);
-        let size = if lane.rank == Rank::Agents {
-            weight.min(lanes.share())
+        let weight = if lane.rank == Rank::Agents {
+            let room = weight.room.min(lanes.share());
+            Weight { room, ..weight }
         } else {
-            1
+            Weight::ONE
         };
-        if !lanes.has_room(lane.tenant, size) {
+        if !lanes.has_room(lane.tenant, weight.room) {
             return Err(NoEntry::Full);
         }
-        lanes.queue_up(lane.tenant, size, item);
+        lanes.queue_up(lane.tenant, weight, item);
         inside.may_have_any.store(true, Ordering::Release);
         drop(waiting);
         inside.news.notify_one();
@@ -255,7 +272,7 @@ impl<T> Lanes<T> {
         size <= left.saturating_sub(before)
     }
 
-    fn queue_up(&mut self, tenant: TenantId, size: usize, item: T) {
+    fn queue_up(&mut self, tenant: TenantId, weight: Weight, item: T) {
         let lane = self.tenants.entry(tenant).or_insert_with(|| {
             self.turns.push_back(tenant);
             Tenant {
@@ -264,9 +281,9 @@ impl<T> Lanes<T> {
                 credit: QUANTUM,
             }
         });
-        lane.items.push_back((size, item));
-        lane.size += size;
-        self.size += size;
+        lane.items.push_back((weight, item));
+        lane.size += weight.room;
+        self.size += weight.room;
     }
 
     fn take(&mut self) -> Option<T> {
@@ -291,10 +308,12 @@ impl<T> Lanes<T> {
 impl<T> Tenant<T> {
     /// The first of the lane, if there is credit for it; `waiting` is how much of the room is taken.
     fn take(&mut self, waiting: &mut usize) -> Option<T> {
-        let (size, item) = self.items.pop_front_if(|(size, _)| *size <= self.credit)?;
-        self.credit -= size;
-        self.size -= size;
-        *waiting -= size;
+        let (weight, item) = self
+            .items
+            .pop_front_if(|(weight, _)| weight.work <= self.credit)?;
+        self.credit -= weight.work;
+        self.size -= weight.room;
+        *waiting -= weight.room;
         Some(item)
     }
 }
@@ -335,10 +354,18 @@ mod tests {
         }
     }
 
+    /// What takes as much of a turn as of the room.
+    const fn of(weight: usize) -> Weight {
+        Weight {
+            room: weight,
+            work: weight,
+        }
+    }
+
     /// Fills a lane, and says how many went in.
     fn fill(entrance: &Entrance<Lane>, lane: Lane, size: usize) -> usize {
         let mut count = 0;
-        while entrance.push(lane, size, lane).is_ok() {
+        while entrance.push(lane, of(size), lane).is_ok() {
             count += 1;
         }
         count
@@ -354,7 +381,7 @@ mod tests {
         assert_eq!(fill(&entrance, A, 1), 512);
         assert_eq!(fill(&entrance, B, 1), 256);
         assert_eq!(fill(&entrance, C, 1), 128);
-        assert_eq!(entrance.push(A, 1, A), Err(NoEntry::Full));
+        assert_eq!(entrance.push(A, of(1), A), Err(NoEntry::Full));
         assert!(!entrance.has_room(A));
         assert_eq!(taken(&exit, usize::MAX).len(), 896);
         assert_eq!(fill(&entrance, A, 1), 512);
@@ -364,7 +391,7 @@ mod tests {
     fn whoever_comes_rarely_waits_for_nobodys_flood() {
         let (entrance, exit) = queue(1_024);
         fill(&entrance, A, 1);
-        entrance.push(B, 1, B).unwrap();
+        entrance.push(B, of(1), B).unwrap();
         assert!(taken(&exit, QUANTUM + 1).contains(&B));
     }
 
@@ -386,39 +413,60 @@ mod tests {
         assert!(!entrance.has_room(A) && entrance.has_room(B));
         assert_eq!(entrance.waiting(), 512);
         assert_eq!(taken(&exit, usize::MAX).len(), 32);
-        entrance.push(A, 2 * QUANTUM, A).unwrap();
-        entrance.push(A, 1, A).unwrap();
-        entrance.push(B, 1, B).unwrap();
+        entrance.push(A, of(2 * QUANTUM), A).unwrap();
+        entrance.push(A, of(1), A).unwrap();
+        entrance.push(B, of(1), B).unwrap();
         assert_eq!(taken(&exit, 3), [B, A, A]);
+    }
+
+    #[test]
+    fn what_takes_long_takes_more_of_a_turn_and_no_more_room() {
+        let (entrance, exit) = queue(1_024);
+        let slow = Weight {
+            room: 1,
+            work: 2 * QUANTUM,
+        };
+        let mut count = 0;
+        while entrance.push(A, slow, A).is_ok() {
+            count += 1;
+        }
+        assert_eq!(count, 512);
+        for _ in 0..QUANTUM {
+            entrance.push(B, of(1), B).unwrap();
+        }
+        // The first of them is paid for in the second turn of its tenant.
+        assert_eq!(taken(&exit, QUANTUM), [B; QUANTUM]);
+        assert_eq!(taken(&exit, usize::MAX), [A; 512]);
+        assert_eq!(entrance.waiting(), 0);
     }
 
     #[test]
     fn what_is_heavier_than_all_room_gets_in_alone() {
         let (entrance, exit) = queue(64);
-        entrance.push(A, 65, A).unwrap();
-        assert_eq!(entrance.push(A, 1, A), Err(NoEntry::Full));
+        entrance.push(A, of(65), A).unwrap();
+        assert_eq!(entrance.push(A, of(1), A), Err(NoEntry::Full));
         // Whoever comes beside it finds room.
-        entrance.push(B, 1, B).unwrap();
-        assert_eq!(entrance.push(C, 65, C), Err(NoEntry::Full));
+        entrance.push(B, of(1), B).unwrap();
+        assert_eq!(entrance.push(C, of(65), C), Err(NoEntry::Full));
         assert_eq!(taken(&exit, usize::MAX).len(), 2);
-        entrance.push(C, 65, C).unwrap();
+        entrance.push(C, of(65), C).unwrap();
         assert_eq!(taken(&exit, usize::MAX), [C]);
         assert_eq!(entrance.waiting(), 0);
         // Nor does it beside what its tenant has already: the two would leave next to nothing to others.
         let (entrance, _exit) = queue(64);
         for _ in 0..31 {
-            entrance.push(A, 1, A).unwrap();
+            entrance.push(A, of(1), A).unwrap();
         }
-        assert_eq!(entrance.push(A, 32, A), Err(NoEntry::Full));
-        entrance.push(B, 32, B).unwrap();
+        assert_eq!(entrance.push(A, of(32), A), Err(NoEntry::Full));
+        entrance.push(B, of(32), B).unwrap();
     }
 
     #[test]
     fn changes_go_before_a_flood_and_find_room_beside_it() {
         let (entrance, exit) = queue(64);
         fill(&entrance, A, 1);
-        entrance.push(VOTES_OF_A, 500, VOTES_OF_A).unwrap();
-        entrance.push(FREEZES_OF_A, 500, FREEZES_OF_A).unwrap();
+        entrance.push(VOTES_OF_A, of(500), VOTES_OF_A).unwrap();
+        entrance.push(FREEZES_OF_A, of(500), FREEZES_OF_A).unwrap();
         assert_eq!(taken(&exit, 3), [FREEZES_OF_A, VOTES_OF_A, A]);
     }
 
@@ -426,7 +474,7 @@ mod tests {
     fn the_people_of_one_tenant_leave_room_to_those_of_others_and_turns() {
         let (entrance, exit) = queue(64);
         assert_eq!(fill(&entrance, VOTES_OF_A, 1), CHANGES_MAX / 2);
-        assert_eq!(entrance.push(VOTES_OF_A, 1, VOTES_OF_A), Err(NoEntry::Full));
+        assert_eq!(entrance.push(VOTES_OF_A, of(1), VOTES_OF_A), Err(NoEntry::Full));
         assert_eq!(fill(&entrance, VOTES_OF_B, 1), CHANGES_MAX / 4);
         assert!(taken(&exit, QUANTUM + 1).contains(&VOTES_OF_B));
         // Nor do they keep anybody of their own from freezing an agent.
@@ -439,7 +487,7 @@ mod tests {
     fn beside_people_who_wait_on_directories_and_agents_are_served() {
         let (entrance, exit) = queue(64);
         for lane in [A, VOTES_OF_A, VOTES_OF_B, FREEZES_OF_A] {
-            entrance.push(lane, 1, lane).unwrap();
+            entrance.push(lane, of(1), lane).unwrap();
         }
         let beside: Vec<_> = std::iter::from_fn(|| exit.take_beside_people()).collect();
         assert_eq!(beside, [FREEZES_OF_A, A]);
@@ -451,7 +499,7 @@ mod tests {
         let (entrance, exit) = queue(8_192);
         for n in 0..200_usize {
             let lane = [A, B, C][n % 3];
-            entrance.push(lane, n % 7 + 1, (lane, n)).unwrap();
+            entrance.push(lane, of(n % 7 + 1), (lane, n)).unwrap();
         }
         let all: Vec<_> = std::iter::from_fn(|| exit.take()).collect();
         assert_eq!(all.len(), 200);
@@ -470,9 +518,9 @@ mod tests {
     async fn it_ends_when_nobody_can_put_anything_in_and_what_waits_still_comes_out() {
         let (entrance, mut exit) = queue(8);
         let other = entrance.clone();
-        entrance.push(A, 1, A).unwrap();
+        entrance.push(A, of(1), A).unwrap();
         drop(entrance);
-        other.push(B, 1, B).unwrap();
+        other.push(B, of(1), B).unwrap();
         drop(other);
         assert_eq!(exit.next().await, Some(A));
         assert_eq!(exit.next().await, Some(B));
@@ -484,9 +532,9 @@ mod tests {
         let (entrance, mut exit) = queue(8);
         let waiter = tokio::spawn(async move { exit.next().await });
         tokio::task::yield_now().await;
-        entrance.push(A, 1, A).unwrap();
+        entrance.push(A, of(1), A).unwrap();
         assert_eq!(waiter.await.unwrap(), Some(A));
         assert!(entrance.is_closed());
-        assert_eq!(entrance.push(A, 1, A), Err(NoEntry::Closed));
+        assert_eq!(entrance.push(A, of(1), A), Err(NoEntry::Closed));
     }
 }

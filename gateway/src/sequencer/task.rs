@@ -744,16 +744,16 @@ fn tenants(proposals: &[Proposal]) -> Vec<TenantId> {
     tenants
 }
 
-/// What waits now, up to the submission with which it comes to the weight of `batch_max` short proposals. Behind
+/// What waits now, up to the submission with which it comes to the work of `batch_max` short proposals. Behind
 /// [`APPROVALS_MAX`] votes, what else people want waits for the next commit, and what agents want does not: votes
 /// without end keep no ask waiting. Behind as many asks that use approvals it ends. What closes budgets stands last in
 /// it.
-fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
+pub(super) fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec<Submission> {
     let approvals_max = APPROVALS_MAX as usize;
-    let mut weight = first.weight;
+    let mut work = first.work;
     let (mut votes, mut uses) = (count(&first, changes_approval), count(&first, uses_approval));
     let mut batch = vec![first];
-    while weight < batch_max && uses < approvals_max {
+    while work < batch_max && uses < approvals_max {
         let next = if votes < approvals_max {
             waiting.take()
         } else {
@@ -762,7 +762,7 @@ fn drain(first: Submission, waiting: &Exit<Submission>, batch_max: usize) -> Vec
         let Some(next) = next else {
             break;
         };
-        weight += next.weight;
+        work += next.work;
         votes += count(&next, changes_approval);
         uses += count(&next, uses_approval);
         batch.push(next);

@@ -10,8 +10,8 @@ use crate::entry_kind::EntryKind;
 use crate::proposal::ProposedEntry;
 use bytes::Bytes;
 use canon::Digest;
-use model::budget::BudgetError;
 use model::budget::charge::Refused;
+use model::budget::{BudgetError, SCOPES_MAX};
 use model::{
     AgentId, Amount, Budget, BudgetId, Charge, Reservation, ReservationId, ReservationStatus, Scope,
     TenantId, Timestamp, Unit,
@@ -81,6 +81,17 @@ impl Move {
         match self {
             Self::Reserve(_) | Self::Settle { .. } | Self::Use(_) => true,
             Self::Create { .. } | Self::Change { .. } | Self::Expire(_) => false,
+        }
+    }
+
+    /// How many budgets it moves at most, where an agent makes it. How much people and jobs do at once has bounds of
+    /// its own.
+    pub fn budgets_max(&self) -> usize {
+        match self {
+            Self::Reserve(Hold { cost, .. }) | Self::Use(cost) => cost.subject.scopes_max(),
+            // In how many it is held is known when it is settled.
+            Self::Settle { .. } => SCOPES_MAX,
+            Self::Create { .. } | Self::Change { .. } | Self::Expire(_) => 0,
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::proposal::ProposedEntry;
 use crate::salt::Salt;
 use bytes::Bytes;
 use canon::{Digest, ObjectWriter};
+use model::budget::SCOPES_MAX;
 use model::{
     AgentId, Amount, Budget, BudgetId, Charge, DecisionId, ReservationId, ReservationStatus, TenantId,
     Timestamp, Unit,
@@ -61,6 +62,14 @@ pub struct Settling {
     pub reservation: Option<ReservationId>,
     /// What was spent, if nothing was held for it.
     pub cost: Option<Cost>,
+}
+
+impl Settling {
+    /// How many budgets it is charged to at most. In how many a reservation is held is known when it is settled.
+    pub fn budgets_max(&self) -> usize {
+        let cost = self.cost.as_ref();
+        cost.map_or(SCOPES_MAX, |cost| cost.subject.scopes_max())
+    }
 }
 
 /// What an outcome settled.

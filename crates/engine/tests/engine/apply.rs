@@ -5,17 +5,22 @@ use crate::support::{
 };
 use canon::Digest;
 use engine::approvals::{ApprovalChange, Ballot, Step, VotedWith};
-use engine::proposal::{Change, ErasedBody, Intent};
+use engine::budgets::cost::{Cost, Costed, Hold};
+use engine::proposal::{Change, ErasedBody, Intent, Tallies};
+use engine::quotas::QuotaUse;
 use engine::{
     Applied, Ask, Books, Conflict, Decided, Disposition, EntryKind, Found, Judgement, LookedUpFacts,
-    Proposal, ProposedEntry, Recompiled, RepeatRule, Salt, TenantSnapshot,
+    Proposal, ProposedEntry, Recompiled, Records, RepeatRule, Salt, TenantSnapshot,
 };
 use engine::{apply, judge};
 use ledger::merkle::Frontier;
 use ledger::receipt::{ReceiptVerifier, SignedAnswer};
 use ledger::{Head, KeySet};
 use model::approval::Voter;
-use model::{Approval, ApprovalId, DecisionId, KeyId, Name, Noun, ReasonCode, TenantId, Timestamp, Write};
+use model::{
+    Amount, Approval, ApprovalId, DecisionId, KeyId, Name, Noun, ReasonCode, ReservationId, Subject,
+    TenantId, Timestamp, Unit, Window, Write,
+};
 use policy::{BasePolicies, Candidate, Compiler, Registry, TenantPermits};
 use serde_json::{Value, json};
 use std::collections::{BTreeSet, HashMap};
@@ -101,6 +106,56 @@ fn decisions_of_a_tenant_name_one_text_of_its_policies_and_no_copies() {
     let (one, other) = (named(1), named(2));
     assert_eq!(one, policies.text().as_bytes());
     assert_eq!(one.as_ptr(), other.as_ptr());
+}
+
+/// A commit is as long as what its decisions count in.
+#[test]
+fn a_decision_tells_in_how_many_quotas_and_budgets_it_counts_and_how_much_was_found() {
+    let books = books(tenant());
+    let read = ask("read", json!({"trace": {"run_id": "run"}}));
+    let mut plain = propose(&books, &read, 1);
+    assert_eq!(plain.tallies(), Tallies::default());
+    let Intent::Decision(decision) = &mut plain.intent else {
+        panic!("it is a decision")
+    };
+    let quota = QuotaUse {
+        key: Digest::of(b"quota"),
+        holder: "agent",
+        window: Window::Day,
+        limit: 1,
+    };
+    decision.quotas = vec![quota.clone(), quota];
+    let tenant = books.snapshot().tenant(TENANT).unwrap();
+    let mut costed = Costed {
+        hold: Hold {
+            id: ReservationId::from_bytes([1; 16]),
+            cost: Cost {
+                subject: Subject {
+                    run_id: read.run_id.clone(),
+                    ..Subject::of_agent(&agent())
+                },
+                unit: Unit::new("tokens").unwrap(),
+                amount: Amount::ZERO,
+            },
+            ttl_ms: 1,
+            decision_id: Some(decision.id),
+        },
+        judgement: judged(&books, &read),
+        ask: Arc::new(read),
+        agent: Arc::new(agent()),
+        tenant: Arc::clone(tenant),
+        now: NOW,
+        salt: Salt::from_bytes([7; 12]),
+    };
+    costed.judgement.matched = vec!["x".repeat(10_000)];
+    decision.records = Records::Costed(Box::new(costed));
+    let tallies = Tallies {
+        quotas: 2,
+        budgets_max: 2 + 16,
+    };
+    assert_eq!(plain.tallies(), tallies);
+    // An entry and an answer name the policies.
+    assert!((20_000..30_000).contains(&plain.bytes()), "{}", plain.bytes());
 }
 
 #[test]

@@ -3,10 +3,14 @@
 //! What it counts against comes from the credential and the registry. Of what a caller says only the run matters, and a run
 //! adds budgets and takes none away.
 
+use super::ancestry::RUNS_MAX;
 use crate::agent::Agent;
 use crate::id::AgentId;
 use crate::name::{Name, SlashFreeName};
 use serde::{Deserialize, Serialize};
+
+/// In how many scopes anything is at most: every combination of a team, an agent and a tool, and so many runs.
+pub const SCOPES_MAX: usize = 8 + RUNS_MAX;
 
 /// What a budget is for: the tenant, or a team, agent, tool or any combination of them; or a run.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
@@ -153,6 +157,16 @@ impl Subject {
         self.parent_run_id.as_ref().filter(|parent| *parent != run)
     }
 
+    /// In how many scopes it is at most. Where it is part of a run it may be in those of others that started that, and
+    /// how many these are is not known here.
+    pub fn scopes_max(&self) -> usize {
+        let names = usize::from(self.team.is_some()) + usize::from(self.tool.is_some());
+        // For each name there is a scope with it and one without, and the agent is one.
+        let wide: usize = 2 << names;
+        let runs = if self.run().is_some() { RUNS_MAX } else { 0 };
+        wide + runs
+    }
+
     /// Every scope that it is in, the widest first: the tenant, then by team, agent and tool, then `runs`, which are its run and
     /// those that started it, the outermost first.
     pub fn scopes(&self, runs: &[Name]) -> Vec<Scope> {
@@ -238,5 +252,26 @@ mod tests {
         assert_eq!(distinct.len(), 10);
         (subject.team, subject.tool) = (None, None);
         assert_eq!(subject.scopes(&[]).len(), 2);
+    }
+
+    #[test]
+    fn nobody_is_in_more_scopes_than_are_foretold() {
+        let runs: Vec<_> = (0..RUNS_MAX)
+            .map(|number| Name::new(&number.to_string()).unwrap())
+            .collect();
+        let subject = |has_team: bool, has_tool: bool, run_id: Option<&Name>| Subject {
+            team: has_team.then(|| Name::new("a").unwrap()),
+            agent: AgentId::from_bytes([7; 16]),
+            tool: has_tool.then(|| SlashFreeName::new("t").unwrap()),
+            run_id: run_id.cloned(),
+            parent_run_id: None,
+        };
+        for (has_team, has_tool) in [(false, false), (false, true), (true, false), (true, true)] {
+            let alone = subject(has_team, has_tool, None);
+            assert_eq!(alone.scopes_max(), alone.scopes(&[]).len());
+            let in_run = subject(has_team, has_tool, runs.last());
+            assert_eq!(in_run.scopes_max(), in_run.scopes(&runs).len());
+            assert!(in_run.scopes_max() <= SCOPES_MAX);
+        }
     }
 }
