@@ -64,29 +64,53 @@ impl<K: Eq + Hash, V> WeakCache<K, V> {
 /// The last few things, which are kept although nobody uses them at the moment.
 #[derive(Debug)]
 pub(crate) struct Recent<K, V> {
-    things: Mutex<VecDeque<(K, Arc<V>)>>,
+    /// The newest first.
+    things: Mutex<VecDeque<Kept<K, V>>>,
     most: usize,
+    weight_max: usize,
+}
+
+#[derive(Debug)]
+struct Kept<K, V> {
+    key: K,
+    thing: Arc<V>,
+    weight: usize,
 }
 
 impl<K: Eq, V> Recent<K, V> {
-    /// Keeps this many at most.
-    pub(crate) fn new(most: usize) -> Self {
+    /// Keeps this many at most, and no more than weigh so much together, but the newest in any case.
+    pub(crate) fn new(most: usize, weight_max: usize) -> Self {
         Self {
             things: Mutex::new(VecDeque::new()),
             most,
+            weight_max,
         }
     }
 
-    /// The thing with this key, made if it is not at hand.
-    pub(crate) fn get<E>(&self, key: K, make: impl FnOnce() -> Result<V, E>) -> Result<Arc<V>, E> {
+    /// The thing with this key, made if it is not at hand; what makes it says how much it weighs.
+    pub(crate) fn get<E>(&self, key: K, make: impl FnOnce() -> Result<(V, usize), E>) -> Result<Arc<V>, E> {
         let lock = || self.things.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, thing)) = lock().iter().find(|(known, _)| *known == key) {
-            return Ok(Arc::clone(thing));
+        if let Some(known) = lock().iter().find(|known| known.key == key) {
+            return Ok(Arc::clone(&known.thing));
         }
-        let thing = Arc::new(make()?);
+        let (thing, weight) = make()?;
+        let thing = Arc::new(thing);
+        let newest = Kept {
+            key,
+            thing: Arc::clone(&thing),
+            weight,
+        };
+        let mut left = self.weight_max.saturating_sub(weight);
         let mut things = lock();
-        things.push_front((key, Arc::clone(&thing)));
-        things.truncate(self.most);
+        things.truncate(self.most.saturating_sub(1));
+        things.retain(|older| match left.checked_sub(older.weight) {
+            Some(rest) => {
+                left = rest;
+                true
+            }
+            None => false,
+        });
+        things.push_front(newest);
         Ok(thing)
     }
 }
@@ -130,9 +154,9 @@ mod tests {
 
     #[test]
     fn the_last_few_things_are_kept_and_no_more() {
-        let recent = Recent::new(2);
+        let recent = Recent::new(2, usize::MAX);
         let made = |key: u32, value: u32| {
-            let Ok(thing) = recent.get(key, || Ok::<_, Infallible>(value));
+            let Ok(thing) = recent.get(key, || Ok::<_, Infallible>((value, 1)));
             *thing
         };
         assert_eq!(
@@ -140,5 +164,28 @@ mod tests {
             (10, 10, 20, 30)
         );
         assert_eq!((made(3, 31), made(1, 12)), (30, 12));
+    }
+
+    #[test]
+    fn no_more_is_kept_than_the_bound_but_the_newest_whatever_it_weighs() {
+        let recent = Recent::new(8, 100);
+        let made = |key: u32, weight: usize| {
+            let Ok(thing) = recent.get(key, || Ok::<_, Infallible>((key, weight)));
+            *thing
+        };
+        let kept = || -> Vec<u32> {
+            let things = recent.things.lock().unwrap();
+            things.iter().map(|kept| kept.key).collect()
+        };
+        made(1, 40);
+        made(2, 60);
+        assert_eq!(kept(), [2, 1]);
+        made(3, 50);
+        // The second one does not fit beside it, and an older one does.
+        assert_eq!(kept(), [3, 1]);
+        made(4, 1_000);
+        assert_eq!(kept(), [4]);
+        made(5, 10);
+        assert_eq!(kept(), [5]);
     }
 }

@@ -35,6 +35,9 @@ mod weight;
 
 /// How many schemas a compiler keeps for the next change: of the registries whose policies are being worked on.
 const SCHEMAS_MAX: usize = 8;
+/// How many bytes they take together, as they are estimated, where the newest does not take more alone: that of a
+/// registry with thousands of actions has tens of millions, and each change of a tool makes another one.
+const SCHEMAS_BYTES_MAX: usize = 64 << 20;
 
 /// What a tenant has registered, as far as policies may speak of it.
 #[derive(Debug, Clone, Copy)]
@@ -121,7 +124,7 @@ impl Compiler {
             base,
             parameter_rules: WeakCache::default(),
             vocabularies: WeakCache::default(),
-            schemas: Recent::new(SCHEMAS_MAX),
+            schemas: Recent::new(SCHEMAS_MAX, SCHEMAS_BYTES_MAX),
             policies: WeakCache::default(),
         }
     }
@@ -298,7 +301,7 @@ impl Compiler {
     }
 
     fn schema(&self, digest: Digest, registry: Registry<'_>) -> Result<Arc<Schema>, Diagnostics> {
-        self.schemas.get(digest, || schema::compile(registry))
+        self.schemas.get(digest, || schema::weighed(registry))
     }
 
     /// These policies as they were in force. What cannot be compiled was not.
