@@ -366,8 +366,9 @@ pub struct Serve {
     )]
     pub body_bytes_max: usize,
     /// How many bytes what a tenant registers may have: its keys, agents, tokens, tools, teams and users, which are all
-    /// in memory; each value in a schema, a key set or attributes counts for 72 more. What makes it less and what stops
-    /// somebody is done even beyond, and with changed definitions that an import holds it may come to twice that.
+    /// in memory; each value in a schema, a key set or attributes counts for 72 more, and each action for 2048. What
+    /// makes it less and what stops somebody is done even beyond, and with changed definitions that an import holds it
+    /// may come to twice that.
     #[arg(
         long,
         env = "COUNTERSIGN_DIRECTORY_BYTES_MAX",

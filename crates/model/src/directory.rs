@@ -23,7 +23,7 @@ use crate::tenant::Tenant;
 use crate::tool::Tool;
 use canon::Digest;
 use counted::Counted;
-pub use counted::VALUE_BYTES;
+pub use counted::{ACTION_BYTES, VALUE_BYTES};
 use imbl::{OrdMap, OrdSet};
 pub use noun::{Noun, NounKind, Write};
 use set_digest::SetDigest;
@@ -110,9 +110,9 @@ impl Directory {
         }
     }
 
-    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them, and 72 more for each
-    /// value in a schema, a key set or attributes. Of these there may be any number; of the others there are few, or
-    /// they have bounds of their own.
+    /// How many bytes its keys, agents, tokens, tools, teams and users have as storage keeps them, with [`VALUE_BYTES`]
+    /// more for each value in a schema, a key set or attributes, and [`ACTION_BYTES`] for each action. Of these there
+    /// may be any number; of the others there are few, or they have bounds of their own.
     pub const fn bytes(&self) -> usize {
         self.counted.bytes()
     }
@@ -482,9 +482,40 @@ mod tests {
         ] {
             let noun = tool(action.clone());
             directory.apply(&Write::Put(noun.clone()));
-            assert_eq!(directory.bytes(), noun.to_json().len() + values * VALUE_BYTES);
+            let values = values * VALUE_BYTES;
+            assert_eq!(directory.bytes(), noun.to_json().len() + values + ACTION_BYTES);
         }
         directory.apply(&Write::Delete(tool(holding)));
+        assert_eq!(directory.bytes(), 0);
+    }
+
+    #[test]
+    fn each_action_that_may_be_asked_for_counts_beside_its_text() {
+        let named = |name: &str| ToolAction {
+            name: Name::new(name).unwrap(),
+            input_schema: None,
+            ..action(json!({}))
+        };
+        let mut directory = directory();
+        let of = |names: &[&str]| {
+            let actions = names.iter().map(|name| named(name));
+            Noun::Tool(Arc::new(Tool {
+                name: SlashFreeName::new("github").unwrap(),
+                actions: actions.map(|action| (action.name.clone(), action)).collect(),
+                canary: false,
+                standing: Standing::Active,
+                created_at: Timestamp::from_millis(0),
+            }))
+        };
+        for names in [&["a", "b", "c"][..], &[], &["a"], &["a", "b"]] {
+            let noun = of(names);
+            directory.apply(&Write::Put(noun.clone()));
+            assert_eq!(
+                directory.bytes(),
+                noun.to_json().len() + names.len() * ACTION_BYTES
+            );
+        }
+        directory.apply(&Write::Delete(of(&[])));
         assert_eq!(directory.bytes(), 0);
     }
 

@@ -8,6 +8,7 @@
 use super::By;
 use crate::http::{Code, Refusal};
 use engine::EntryKind;
+use model::directory::{ACTION_BYTES, VALUE_BYTES};
 use model::{Directory, Noun, Role, TenantId, Write};
 
 /// The most bytes of nouns that one change writes: what takes a tenth of a second. The largest set of policies fits,
@@ -97,7 +98,7 @@ impl Directories<'_> {
 /// The refusal of a change after which a directory would hold so many bytes.
 fn too_full(bytes: usize, bytes_max: usize) -> Refusal {
     let detail = format!(
-        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, counted with 72 for each value in a schema, a key set or attributes, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
+        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes, counted with {VALUE_BYTES} for each value in a schema, a key set or attributes and {ACTION_BYTES} for each action, after this change these would have {bytes}, so nothing was changed; delete tokens, keys, users, teams or tools that are not needed any more (agents stay), or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
     );
     Refusal::new(Code::Conflict, detail)
 }
@@ -105,7 +106,7 @@ fn too_full(bytes: usize, bytes_max: usize) -> Refusal {
 /// The refusal of an import after which a directory would hold so many bytes with what is held.
 fn too_full_to_hold(bytes: usize, bytes_max: usize) -> Refusal {
     let detail = format!(
-        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes with changed definitions that are held, counted with 72 for each value in a schema, a key set or attributes, after this import these would have {bytes}, so nothing is held; freeze the tool, and delete what is not needed any more, or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
+        "the keys, agents, tokens, tools, teams and users of a tenant have at most {bytes_max} bytes with changed definitions that are held, counted with {VALUE_BYTES} for each value in a schema, a key set or attributes and {ACTION_BYTES} for each action, after this import these would have {bytes}, so nothing is held; freeze the tool, and delete what is not needed any more, or have the gateway started with a larger `COUNTERSIGN_DIRECTORY_BYTES_MAX`"
     );
     Refusal::new(Code::Conflict, detail)
 }
@@ -223,7 +224,7 @@ mod tests {
     fn what_an_import_only_holds_has_as_much_room_again_and_no_more() {
         let empty = directory(TenantId::from_bytes([1; 16]));
         let before = with_tool(empty.clone(), None);
-        let long = "x".repeat(1_000);
+        let long = "x".repeat(10_000);
         let [fewer, after] = ["x", long.as_str()].map(|held| with_tool(empty.clone(), Some(held)));
         let check = |before: &Directory, after: &Directory, kind, bytes_max| {
             Directories { before, after }.check_kept(By::Start, kind, bytes_max)

@@ -3,6 +3,7 @@
 use crate::Acme;
 use crate::support::Reply;
 use gateway::gateway::Options;
+use model::directory::ACTION_BYTES;
 use serde_json::{Value, json};
 
 /// Room for a key of an admin and three users of a thousand bytes.
@@ -10,8 +11,13 @@ const BYTES_MAX: usize = 4_096;
 
 /// A tenant with not much room.
 async fn small() -> Acme {
+    small_with(0).await
+}
+
+/// A tenant with not much room beside that of so many actions.
+async fn small_with(actions: usize) -> Acme {
     let options = Options {
-        directory_bytes_max: BYTES_MAX,
+        directory_bytes_max: BYTES_MAX + actions * ACTION_BYTES,
         ..Options::default()
     };
     Acme::open_with(options).await
@@ -25,20 +31,26 @@ async fn put_user(acme: &Acme, name: &str, bytes: usize) -> Reply {
 }
 
 fn assert_no_room(reply: &Reply) {
+    assert_no_room_with(0, reply);
+}
+
+/// The same where there is room for so many actions.
+fn assert_no_room_with(actions: usize, reply: &Reply) {
     let refused = reply.expect(409);
     assert_eq!(refused["code"], "conflict");
     let detail = refused["detail"].as_str().unwrap();
-    for part in ["4096 bytes", "delete", "`COUNTERSIGN_DIRECTORY_BYTES_MAX`"] {
+    let room = format!("{} bytes", BYTES_MAX + actions * ACTION_BYTES);
+    for part in [&*room, "delete", "`COUNTERSIGN_DIRECTORY_BYTES_MAX`"] {
         assert!(detail.contains(part), "{detail}");
     }
 }
 
-/// Users until there is no room for another one of a thousand bytes.
-async fn fill(acme: &Acme) {
+/// Users until there is no room for another one of a thousand bytes, where so many actions have theirs.
+async fn fill(acme: &Acme, actions: usize) {
     for number in 0..BYTES_MAX / 1_000 {
         let reply = put_user(acme, &format!("filling-{number}"), 1_000).await;
         if reply.status == 409 {
-            assert_no_room(&reply);
+            assert_no_room_with(actions, &reply);
             return;
         }
         reply.expect(201);
@@ -83,7 +95,7 @@ fn schema(values: usize) -> Value {
 
 #[tokio::test]
 async fn a_schema_takes_the_room_that_it_has_in_memory() {
-    let acme = small().await;
+    let acme = small_with(1).await;
     let put = async |values| {
         let action =
             json!({"name": "read", "mutates_state": false, "risk": "low", "input_schema": schema(values)});
@@ -91,9 +103,9 @@ async fn a_schema_takes_the_room_that_it_has_in_memory() {
             .await
     };
     // No more than some hundred letters.
-    assert_no_room(&put(60).await);
+    assert_no_room_with(1, &put(60).await);
     put(10).await.expect(201);
-    assert_no_room(&put(60).await);
+    assert_no_room_with(1, &put(60).await);
 
     // One that is held, too, for which there is as much room again.
     let import = async |values: usize| {
@@ -105,15 +117,38 @@ async fn a_schema_takes_the_room_that_it_has_in_memory() {
     let refused = import(120).await.expect(409);
     let detail = refused["detail"].as_str().unwrap();
     assert!(
-        detail.contains("8192 bytes with changed definitions that are held"),
+        detail.contains("12288 bytes with changed definitions that are held"),
         "{detail}"
     );
     assert_eq!(import(5).await.expect(200)["held"], json!(["read"]));
 }
 
 #[tokio::test]
+async fn an_action_takes_the_room_of_what_policies_know_it_by() {
+    let acme = small_with(1).await;
+    let put = async |names: &[&str]| {
+        let actions = names
+            .iter()
+            .map(|name| json!({"name": name, "mutates_state": false, "risk": "low"}));
+        let body = json!({"actions": actions.collect::<Vec<_>>()});
+        acme.admin("PUT", "/v1/tools/mail", body).await
+    };
+    put(&["read", "send"]).await.expect(201);
+    let refused = put(&["read", "send", "list"]).await;
+    assert_no_room_with(1, &refused);
+    let detail = &refused.expect(409)["detail"];
+    assert!(
+        detail.as_str().unwrap().contains("2048 for each action"),
+        "{detail}"
+    );
+    put(&["read", "list"]).await.expect(200);
+}
+
+#[tokio::test]
 async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
-    let acme = small().await;
+    /// Those of `mail`, and one of `chat`.
+    const ACTIONS: usize = 3;
+    let acme = small_with(ACTIONS).await;
     acme.put_mail().await;
     let agent = acme.hire(json!({"name": "builder"})).await;
     let definition =
@@ -123,9 +158,10 @@ async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
         acme.admin("POST", "/v1/tools/chat/import", body).await
     };
     import(json!([definition("say", "says")])).await.expect(201);
-    fill(&acme).await;
+    fill(&acme, ACTIONS).await;
     let changed = definition("say", &"x".repeat(1_024));
-    assert_no_room(&import(json!([changed, definition("shout", "shouts")])).await);
+    let both = json!([changed, definition("shout", "shouts")]);
+    assert_no_room_with(ACTIONS, &import(both).await);
     assert_eq!(import(json!([changed])).await.expect(200)["held"], json!(["say"]));
     // More than there is room for.
     let reason = json!({"reason": "x".repeat(1_024)});
@@ -140,10 +176,10 @@ async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
         acme.admin("POST", &path, reason.clone()).await.expect(200);
     }
     let snapshot = acme.gateway.tenant(acme.tenant.id.parse().unwrap()).unwrap();
-    assert!(snapshot.directory.bytes() > BYTES_MAX);
+    assert!(snapshot.directory.bytes() > BYTES_MAX + ACTIONS * ACTION_BYTES);
 
     // Beyond the bound, what makes it less is done, and nothing that makes it more.
-    assert_no_room(&put_user(&acme, "ada", 1).await);
+    assert_no_room_with(ACTIONS, &put_user(&acme, "ada", 1).await);
     put_user(&acme, "filling-0", 999).await.expect(200);
     acme.admin("DELETE", "/v1/users/filling-0", Value::Null)
         .await
@@ -160,7 +196,7 @@ async fn whoever_has_to_be_stopped_is_stopped_where_there_is_no_room() {
 #[tokio::test]
 async fn one_tenant_without_room_takes_none_from_others_and_none_from_operators() {
     let acme = small().await;
-    fill(&acme).await;
+    fill(&acme, 0).await;
     let other = acme.found("globex").await;
     acme.call("PUT", "/v1/users/ada", &other.admin)
         .json(&json!({}))

@@ -2,7 +2,8 @@
 //!
 //! They are counted as storage keeps them; in memory they take some times that. Schemas of actions and the keys of
 //! agents are trees there, which may take many times their text, and so may attributes: each of their values counts
-//! beside it. Counting makes no text of them.
+//! beside it, and so does each action, whose text may be much shorter than what policies know it by. Counting makes no
+//! text of them.
 
 use crate::agent::{Agent, AgentToken};
 use crate::key::ApiKey;
@@ -17,10 +18,20 @@ use std::sync::Arc;
 /// order of their members.
 pub const VALUE_BYTES: usize = 72;
 
+/// What an action counts for beside its text and its schema: policies are compiled for each of them. One of forty bytes
+/// takes about a kilobyte while its tool is there, and seven with the schema that policies are validated against, of
+/// which that of the registry that changed last is kept in any case.
+pub const ACTION_BYTES: usize = 2_048;
+
 /// A noun of which there may be any number.
 pub(super) trait Countable: Serialize {
     /// How many values stand in it for which storage has no more than their text, those within others among them.
     fn values(&self) -> usize {
+        0
+    }
+
+    /// How many actions stand in it that may be asked for.
+    fn actions(&self) -> usize {
         0
     }
 }
@@ -50,6 +61,10 @@ impl Countable for User {
 impl Countable for Tool {
     fn values(&self) -> usize {
         self.actions.values().map(schema_values).sum()
+    }
+
+    fn actions(&self) -> usize {
+        self.actions.len()
     }
 }
 
@@ -84,10 +99,10 @@ impl Counted {
     }
 }
 
-/// How long a noun is as storage keeps it, and what the values in it take beyond that.
+/// How long a noun is as storage keeps it, and what the values and actions in it take beyond that.
 fn bytes_of<N: Countable>(noun: &N) -> usize {
     let length = canon::length(noun).expect("nouns have string keys and no fallible serializers");
-    length + VALUE_BYTES * noun.values()
+    length + VALUE_BYTES * noun.values() + ACTION_BYTES * noun.actions()
 }
 
 /// How many values the schema of an action has, and that of the definition of it that is held.
