@@ -22,12 +22,14 @@ use std::cell::{Cell, OnceCell};
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use undeclared::{Span, Test};
+use widths::{COMPARED_PER_PART, Widths};
 
 mod found;
 mod hierarchy;
 pub(crate) mod named;
 mod names;
 pub(crate) mod undeclared;
+mod widths;
 
 const MODE: ValidationMode = ValidationMode::Strict;
 
@@ -57,6 +59,8 @@ pub(crate) struct Validator<'s> {
     members: HashMap<&'s EntityUID, Vec<usize>>,
     /// The names of the members that parameters of any action have, once somebody has asked.
     in_parameters: OnceCell<HashSet<&'s str>>,
+    /// How wide the types of each ask are, once somebody has asked.
+    widths: OnceCell<Vec<Widths>>,
     /// How many asks' actions may be looked at for one `in`.
     looked_at_max: usize,
     /// The ids of all actions and groups, once somebody has asked.
@@ -128,6 +132,7 @@ impl<'s> Validator<'s> {
             ids_bytes: members.keys().map(|uid| names::compared_bytes(uid)).sum(),
             members,
             in_parameters: OnceCell::new(),
+            widths: OnceCell::new(),
             ids: OnceCell::new(),
             letters_left: Cell::new(names::LETTERS_MAX),
             member_letters_left: Cell::new(usize::MAX),
@@ -216,19 +221,22 @@ impl<'s> Validator<'s> {
         }
     }
 
-    /// How much there is to check in this policy: every part of its conditions, and what is looked through for it, for
-    /// every ask that it has to be validated for. One whose scope admits none is done with that.
+    /// How much there is to check in this policy: every part of its conditions, and what is looked through and compared
+    /// for it, for every ask that it has to be validated for. One whose scope admits none is done with that.
     pub(crate) fn checks(&self, parsed: &Parsed) -> usize {
         let admitted = self.admitted(&parsed.statement.scope.action);
-        let asks = self.asks_for(parsed, &admitted).len();
+        let places = self.places_for(parsed, &admitted);
         if admitted.is_empty() {
-            return asks;
+            return places.len();
         }
         let conditions = parsed.template.non_scope_constraints();
         let parts = conditions.map_or(0, |conditions| conditions.subexpressions().count());
+        let compared = conditions.map_or(0, |conditions| self.compared(conditions, &places));
         let checked = checked(&parsed.template, &admitted).condition();
         let looked_at: usize = checked.subexpressions().map(|part| self.looked_at(part)).sum();
-        asks.saturating_mul(1 + parts + looked_at / LOOKED_AT_PER_PART)
+        let parts = 1 + parts + looked_at / LOOKED_AT_PER_PART;
+        let checks = places.len().saturating_mul(parts);
+        checks.saturating_add(compared / COMPARED_PER_PART)
     }
 
     /// The tests of a policy for members that one of these asks has, and those for members that none has. They are the
@@ -290,22 +298,29 @@ impl<'s> Validator<'s> {
 
     /// The asks that a policy has to be validated for, if its scope is about these.
     fn asks_for(&self, parsed: &Parsed, admitted: &BTreeSet<usize>) -> Vec<&RequestEnv<'s>> {
-        let mut asks: Vec<_> = if admitted.is_empty() {
+        let places = self.places_for(parsed, admitted).into_iter();
+        places.map(|place| &self.asks[place]).collect()
+    }
+
+    /// Their places.
+    fn places_for(&self, parsed: &Parsed, admitted: &BTreeSet<usize>) -> Vec<usize> {
+        let mut places: Vec<_> = if admitted.is_empty() {
             // A scope that admits nothing may have slips of its own.
-            self.asks.iter().collect()
+            (0..self.asks.len()).collect()
         } else {
-            admitted.iter().map(|place| &self.asks[*place]).collect()
+            admitted.iter().copied().collect()
         };
+        let is_about = |place: &usize| is_about(&parsed.statement, &self.asks[*place]);
         // Where it is about no such principal, Cedar says so.
-        if asks.iter().any(|ask| is_about(&parsed.statement, ask)) {
-            asks.retain(|ask| is_about(&parsed.statement, ask));
+        if places.iter().any(is_about) {
+            places.retain(is_about);
         }
         // Where the scope admits nothing, Cedar does not get to the conditions.
         if self.one_for_all(parsed) || self.alike && admitted.is_empty() {
             let mut seen = BTreeSet::new();
-            asks.retain(|ask| seen.insert(ask.principal_entity_type()));
+            places.retain(|place| seen.insert(self.asks[*place].principal_entity_type()));
         }
-        asks
+        places
     }
 
     /// Whether what can be told of a policy's conditions for one ask holds for every other.

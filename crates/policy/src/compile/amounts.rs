@@ -10,8 +10,9 @@ use crate::tenant::{
 use serde_json::json;
 use std::collections::{BTreeSet, HashMap};
 
-/// How much there may be to validate in a set: some tens of seconds. A hundred policies that look at what differs between ten
-/// thousand actions are within it, and five that ask in their conditions whether the action is in a group of all of them.
+/// How much there may be to validate in a set: some tens of seconds, also where types have thousands of members. A
+/// hundred policies that look at what differs between ten thousand actions are within it, and five that ask in their
+/// conditions whether the action is in a group of all of them.
 pub(super) const CHECKS_MAX: usize = 1 << 25;
 /// What there is so much of.
 pub(super) const CHECKS: &str = "parts of conditions and policies to validate, each for every action that it is about, and twice for agents and users";
@@ -21,8 +22,7 @@ const TOO_MANY_AGENTS: &str = "name fewer agents, or try fewer policies at a tim
 const TOO_LONG: &str = "shorten the policies and the templates of links, or name fewer agents of canaries";
 const TOO_MANY_GROUPS: &str = "name fewer teams in `@approvers`, or shorter ones";
 /// What to do where it is too much.
-pub(super) const TOO_WIDE: &str =
-    "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`";
+pub(super) const TOO_WIDE: &str = "name the actions in the scopes of policies that look at `action`, `context.input` or `context.sources`, and compare single parameters";
 
 /// What a set may hold, and what to do about more.
 pub(super) const AMOUNTS: [(&str, usize, &str); 7] = [

@@ -618,6 +618,32 @@ fn what_would_take_too_long_to_validate_is_refused_before_it_does() {
 }
 
 #[test]
+fn comparisons_of_wide_types_are_refused_before_they_are_made() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let names = (0..1_900).map(|number| (format!("p{number}"), json!({"type": "string"})));
+    let schema = json!({"properties": names.collect::<serde_json::Map<_, _>>()});
+    let actions = (0..8).map(|number| action(&format!("x{number}"), true, Some(schema.clone())));
+    let actions: Vec<_> = actions.collect();
+    let many = format!("[{}].contains(context)", vec!["context"; 8_000].join(", "));
+    // They differ at the bottom only, so their types are compared again on the way down.
+    let nested = |b: bool| format!("{}{{a: context, b: {b}}}{}", "[".repeat(56), "]".repeat(56));
+    let deep = format!("{} == {}", nested(true), nested(false));
+    for conditions in [many, [deep.as_str(); 24].join(" || ")] {
+        let cedar = format!("@id(\"a\") forbid (principal, action, resource) when {{ {conditions} }};");
+        let policies = [TenantPolicy::new(SlashFreeName::new("equal").unwrap(), cedar)];
+        let refused = with_tools(&policies, vec![tool("a", actions.clone())], |candidate| {
+            compiler.compile_new(candidate, None)
+        });
+        let Diagnostics(found) = refused.unwrap_err();
+        let [fault] = &found[..] else {
+            panic!("{found:?}");
+        };
+        assert_eq!(fault.policy.as_deref(), Some("equal"));
+        assert!(fault.message.contains("more than 33554432 parts"), "{fault}");
+    }
+}
+
+#[test]
 fn what_is_about_agents_and_users_is_counted_twice_to_validate() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let checks = |principal: &str| {

@@ -234,6 +234,69 @@ fn what_is_looked_through_for_an_in_is_counted() {
     }
 }
 
+/// Cedar goes through them for each ask to tell whether two types are the same.
+#[test]
+fn members_of_records_that_are_compared_are_counted() {
+    let parameters = |count: usize| {
+        let names = (0..count).map(|number| (format!("p{number}"), json!({"type": "string"})));
+        json!({"properties": names.collect::<serde_json::Map<_, _>>()})
+    };
+    let mut nested = parameters(1);
+    nested["properties"]["inner"] = json!({"type": "object", "properties": parameters(32)["properties"]});
+    let schema = schema_of(&[tool(
+        "wide",
+        [
+            action("flat", true, Some(parameters(160))),
+            action("nested", true, Some(nested)),
+            action("none", true, None),
+        ],
+    )]);
+    let validator = Validator::new(&schema);
+    let checks = |conditions: &str| {
+        let text =
+            format!("@id(\"a\") permit (principal is Agent, action, resource) when {{ {conditions} }};");
+        validator.checks(&parse::parse("p", &text, &[]).unwrap()[0])
+    };
+    // `p0` and `inner` are members as well, and each parameter has a source with two members. Those that are within
+    // another record count twice.
+    let (input, sources) = (160 + 2 + 2 * 32, (1 + 2 * 2) * (160 + 2));
+    for (conditions, parts, members) in [
+        ("context.input == context.input", 5, 2 * input),
+        ("context.sources == context.sources", 5, 2 * sources),
+        ("[context.input].contains(context.input)", 6, 2 * input),
+        ("{a: context.input}.a == context.input", 7, 2 * input),
+        (
+            "(if context.sensitive then context.input else context.input).p0 == \"\"",
+            10,
+            2 * input,
+        ),
+        // What is in lists or records that are written out counts once for each of them.
+        ("[[context.input]] == [[context.input]]", 9, 2 * 2 * input),
+        (
+            "{a: [{b: context.input}]}.a.contains({b: context.input})",
+            10,
+            (3 + 1) * input,
+        ),
+        // Of something within a parameter the widest one counts, and a mere name has none.
+        ("context.input.p0 == context.input.p0", 7, 2 * 32),
+        // What is compared with a text, a number or a list of these is no record.
+        ("context.sources.p0.rank == 3", 6, 0),
+        ("\"a\" == context.input.p0", 5, 0),
+        ("[\"a\", \"b\"].contains(context.input.p0)", 7, 0),
+        ("context.input has p0", 3, 0),
+        (
+            "context.agent == context.agent && context.input has p0",
+            9,
+            3 * 2 * 5,
+        ),
+    ] {
+        let expected = 3 * (1 + parts) + members / COMPARED_PER_PART;
+        assert_eq!(checks(conditions), expected, "{conditions}");
+    }
+    let all = checks("context == context") - 3 * (1 + 3);
+    assert!(all > 2 * (input + sources) / COMPARED_PER_PART, "{all}");
+}
+
 /// Cedar would have them in one list, and it is not asked.
 #[test]
 fn an_in_that_goes_through_too_many_actions_is_told_and_its_types_are_not_checked() {
