@@ -5,11 +5,13 @@
 //! call returns, the change is in force on this gateway.
 
 mod change_locks;
+mod draft_turns;
 mod force;
 mod size;
 
 use change_locks::{ChangeLock, KeptLock};
 pub use change_locks::{ChangeLocks, Order};
+use draft_turns::DraftTurns;
 use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
 pub(crate) use size::WritingRoom;
@@ -290,7 +292,8 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// The policies of what is made of a tenant's directory and nobody wants to have in force yet, compiled when it is its turn.
+    /// The policies of what is made of a tenant's directory and nobody wants to have in force yet, compiled when it is
+    /// its turn. Other tenants have theirs in between where it takes long, and it ends when the caller hangs up.
     pub(crate) async fn compile_draft(
         &self,
         tenant: TenantId,
@@ -303,10 +306,13 @@ impl Gateway {
         check_in_use(&tenant.directory.tenant)?;
         let directory = draft(&tenant.directory)?;
         let compiler = Arc::clone(snapshot.compiler());
+        let (turns, _waiting) = DraftTurns::begin(&self.drafts, permit);
         off_the_workers(move || {
             let before = Some(&tenant.directory);
-            let policies = compiling::compile_new(&compiler, &directory, before).map(Arc::new);
-            drop(permit);
+            let goes_on = || turns.goes_on();
+            let policies =
+                compiling::compile_new_while(&compiler, &directory, before, &goes_on).map(Arc::new);
+            drop(turns);
             Drafted {
                 tenant,
                 compiler,

@@ -28,11 +28,21 @@ pub fn compile_new(
     directory: &Directory,
     before: Option<&Directory>,
 ) -> Result<PolicySet, Diagnostics> {
+    compile_new_while(compiler, directory, before, &|| true)
+}
+
+/// Compiles them as [`compile_new`] does, as long as it goes on, which is asked between the parts of it.
+pub fn compile_new_while(
+    compiler: &Compiler,
+    directory: &Directory,
+    before: Option<&Directory>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<PolicySet, Diagnostics> {
     let before = before.map(|before| (before, policies(before)));
     let before = before
         .as_ref()
         .map(|(directory, policies)| candidate(directory, policies));
-    compiler.compile_new(candidate(directory, &policies(directory)), before)
+    compiler.compile_new_while(candidate(directory, &policies(directory)), before, goes_on)
 }
 
 /// All policies of a directory that count for anybody, or are tried out.

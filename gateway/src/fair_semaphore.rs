@@ -4,7 +4,8 @@
 //! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted, and
 //! ledgers that are read in parts. One is worked on at a time, because the other cores are for those who ask. Of each
 //! tenant one at most waits for that, and its others wait behind that one, so that whoever has many does not stand
-//! before everybody else. Asks that take long to be judged have one, too, with a permit for half of the cores.
+//! before everybody else. A set of policies may take tens of seconds, so other tenants come in between. Asks that take
+//! long to be judged have one, too, with a permit for half of the cores.
 //!
 //! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that
 //! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
@@ -187,6 +188,20 @@ impl FairSemaphore {
         }
     }
 
+    /// The permit, when others that wait have had it: for work that has begun and takes long. It keeps its part of the
+    /// share, so nobody else of the same share comes in between.
+    pub async fn pass(&self, permit: Permit) -> Permit {
+        let Permit {
+            _of_share: of_share,
+            _of_all: of_all,
+        } = permit;
+        drop(of_all);
+        Permit {
+            _of_share: of_share,
+            _of_all: acquire_owned(Arc::clone(&self.permits)).await,
+        }
+    }
+
     /// How many of a share wait.
     pub fn waiting_of(&self, key: impl Into<FairnessKey>) -> usize {
         self.waiting_max - self.share_of(key.into()).waiting.available_permits()
@@ -218,6 +233,7 @@ mod tests {
     use super::*;
     use model::TenantId;
     use std::pin::{Pin, pin};
+    use tokio::time::timeout;
 
     const ONE: TenantId = TenantId::from_bytes([1; 16]);
     const OTHER: TenantId = TenantId::from_bytes([2; 16]);
@@ -252,6 +268,28 @@ mod tests {
         assert!(now(third.as_mut()).await.is_none());
         drop(place);
         drop(now(third.as_mut()).await.unwrap());
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_lets_other_tenants_come_in_between_and_nobody_of_its_own() {
+        let drafts = FairSemaphore::for_drafts();
+        let first = drafts.acquire(ONE).await.unwrap();
+        let (second, other) = (drafts.acquire(ONE), drafts.acquire(OTHER));
+        let (mut second, mut other) = (pin!(second), pin!(other));
+        assert!(now(second.as_mut()).await.is_none());
+        assert!(now(other.as_mut()).await.is_none());
+        let mut again = pin!(drafts.pass(first));
+        assert!(timeout(Duration::ZERO, again.as_mut()).await.is_err());
+        let place = now(other.as_mut()).await.unwrap();
+        assert!(timeout(Duration::ZERO, again.as_mut()).await.is_err());
+        drop(place);
+        assert!(now(second.as_mut()).await.is_none());
+        let first = timeout(Duration::ZERO, again.as_mut()).await.unwrap();
+        // Where nobody else waits it goes on at once.
+        let first = timeout(Duration::ZERO, drafts.pass(first)).await.unwrap();
+        assert!(now(second.as_mut()).await.is_none());
+        drop(first);
+        drop(now(second.as_mut()).await.unwrap());
     }
 
     #[tokio::test]

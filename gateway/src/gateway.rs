@@ -190,7 +190,7 @@ pub struct Gateway {
     /// The long bodies with policies that are not answered yet.
     pub long_bodies: LongBodies,
     /// Acquired before work on drafts of policies.
-    pub drafts: FairSemaphore,
+    pub drafts: Arc<FairSemaphore>,
     /// Acquired before searches for what is permitted.
     pub searches: FairSemaphore,
     /// What tenants take of the workers.

@@ -184,7 +184,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         watch,
         metrics,
         change_locks: ChangeLocks::default(),
-        drafts: FairSemaphore::for_drafts(),
+        drafts: Arc::new(FairSemaphore::for_drafts()),
         searches: FairSemaphore::for_searches(),
         worker_steps: WorkerSteps::new(),
         long_asks: FairSemaphore::for_long_asks(),

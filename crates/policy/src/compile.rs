@@ -17,7 +17,7 @@ use crate::statement::Statement;
 use crate::tenant::{LINKED_BYTES_MAX, LINKS_MAX, TenantPolicy};
 use crate::text;
 use crate::validate::undeclared::Span;
-use crate::validate::{TOLD_MAX, Validated, Validator};
+use crate::validate::{self, TOLD_MAX, Validated, Validator};
 use crate::vocabulary::{self, Vocabulary};
 use amounts::{AMOUNTS, CHECKS, CHECKS_MAX, TOO_WIDE, amounts};
 use canon::Digest;
@@ -85,14 +85,18 @@ pub struct Compiler {
 }
 
 /// Whether policies are in force already.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone, Copy)]
 enum Stage<'a> {
     InForce,
-    /// Somebody wants to put them in force in the place of these, if there are any.
+    /// Somebody wants to put them in force in the place of these, if there are any, as long as it goes on.
     New {
         before: Option<Candidate<'a>>,
+        goes_on: GoesOn<'a>,
     },
 }
+
+/// Says, between parts of what takes long, whether it goes on.
+pub(crate) type GoesOn<'a> = &'a dyn Fn() -> bool;
 
 /// A policy, or what is wrong with it.
 type Compiled = Result<Arc<CompiledPolicy>, Diagnostics>;
@@ -151,11 +155,23 @@ impl Compiler {
         candidate: Candidate<'_>,
         before: Option<Candidate<'_>>,
     ) -> Result<PolicySet, Diagnostics> {
+        self.compile_new_while(candidate, before, &|| true)
+    }
+
+    /// Like [`Self::compile_new`], for whoever lets others come in between, or does not need it any more before the
+    /// end. `goes_on` is asked on this thread, before each policy and each kind of ask that one is validated for. Once
+    /// it says no, policies are refused without being looked at, and nothing is remembered of those.
+    pub fn compile_new_while(
+        &self,
+        candidate: Candidate<'_>,
+        before: Option<Candidate<'_>>,
+        goes_on: &dyn Fn() -> bool,
+    ) -> Result<PolicySet, Diagnostics> {
         let in_force = before.map_or(&[][..], |before| before.policies);
         check_texts(candidate.policies, in_force)?;
         check_links(candidate.policies, in_force)?;
         self.check_weight(candidate.registry, before.map(|before| before.registry))?;
-        self.compile_for(candidate, Stage::New { before })
+        self.compile_for(candidate, Stage::New { before, goes_on })
     }
 
     fn compile_for(&self, candidate: Candidate<'_>, stage: Stage<'_>) -> Result<PolicySet, Diagnostics> {
@@ -188,7 +204,7 @@ impl Compiler {
             let statements = policies.iter().flat_map(|policy| &policy.statements);
             faults.extend(statements.filter_map(|statement| permit_fault(statement)));
         }
-        if let Stage::New { before } = stage {
+        if let Stage::New { before, .. } = stage {
             self.tell_newly_unfit(&sound, before, &mut faults);
             let hidden = before.map(|before| hidden::findings(candidate, &policies, before));
             let hidden = at_other_places(faults.told(), hidden.unwrap_or_default());
@@ -275,7 +291,12 @@ impl Compiler {
             policies: &same,
             ..candidate
         };
-        let compiled = self.policies(vocabulary::digest(candidate.registry), candidate, usize::MAX);
+        let compiled = self.policies(
+            vocabulary::digest(candidate.registry),
+            candidate,
+            usize::MAX,
+            None,
+        );
         let compiled = same.iter().zip(compiled.into_iter().flatten());
         compiled
             .filter_map(|(policy, compiled)| Some((digest(policy), compiled.ok()?)))
@@ -309,7 +330,7 @@ impl Compiler {
         let Some(before) = before else {
             return Vec::new();
         };
-        let compiled = self.policies(vocabulary::digest(before.registry), before, usize::MAX);
+        let compiled = self.policies(vocabulary::digest(before.registry), before, usize::MAX, None);
         let compiled = before.policies.iter().zip(compiled.into_iter().flatten());
         compiled
             .filter_map(|(policy, compiled)| Some((policy, compiled.ok()?)))
@@ -325,10 +346,10 @@ impl Compiler {
         stage: Stage<'_>,
         checks_max: usize,
     ) -> Result<Vec<Compiled>, Diagnostics> {
-        let Stage::New { before } = stage else {
-            return self.policies(registry, candidate, usize::MAX);
+        let Stage::New { before, goes_on } = stage else {
+            return self.policies(registry, candidate, usize::MAX, None);
         };
-        let compiled = self.policies(registry, candidate, checks_max)?;
+        let compiled = self.policies(registry, candidate, checks_max, Some(goes_on))?;
         let is_too_wide = |finding: &Diagnostic| finding.help.as_deref() == Some(TOO_WIDE);
         let found = compiled.iter().filter_map(|compiled| compiled.as_ref().err());
         if !found.flat_map(|found| &found.0).any(is_too_wide) {
@@ -338,7 +359,7 @@ impl Compiler {
         if before <= checks_max {
             return Ok(compiled);
         }
-        self.policies(registry, candidate, before)
+        self.policies(registry, candidate, before, Some(goes_on))
     }
 
     /// How much there was to validate in what was in force. Where that was more than there may be, it is as much as there
@@ -371,6 +392,7 @@ impl Compiler {
         registry: Digest,
         candidate: Candidate<'_>,
         checks_max: usize,
+        goes_on: Option<GoesOn<'_>>,
     ) -> Result<Vec<Compiled>, Diagnostics> {
         let keys = candidate.policies.iter().map(|policy| [digest(policy), registry]);
         let keys: Vec<_> = keys.collect();
@@ -382,6 +404,10 @@ impl Compiler {
         let validator = Validator::new(&schema);
         let is_bounded = checks_max < usize::MAX;
         let validator = if is_bounded { validator.of_new() } else { validator };
+        let validator = match goes_on {
+            Some(goes_on) => validator.in_parts(goes_on),
+            None => validator,
+        };
         let mut left = checks_max;
         let mut found = 0;
         let compiled = candidate.policies.iter().zip(keys).map(|(policy, key)| {
@@ -406,8 +432,16 @@ impl CompiledPolicy {
         validator: &Validator<'_>,
         checks_left: &mut usize,
     ) -> Result<Self, Diagnostics> {
+        let broken_off = || validate::broken_off().about(&policy.name);
+        if !validator.goes_on() {
+            return Err(broken_off().into());
+        }
         let parsed = parsed(policy)?;
-        let checks = parsed.iter().map(|parsed| validator.checks(parsed)).sum();
+        let counted = parsed
+            .iter()
+            .map(|parsed| validator.goes_on().then(|| validator.checks(parsed)));
+        let checks: Option<usize> = counted.sum();
+        let checks = checks.ok_or_else(broken_off)?;
         *checks_left = checks_left.checked_sub(checks).ok_or_else(|| too_wide(policy))?;
         let mut all = Validated::default();
         for statement in &parsed {

@@ -3,6 +3,7 @@
 //! Cedar validates every policy against every action. Here a policy meets only the actions that its scope admits, and one
 //! of them where it looks at nothing in which they differ: that is the same and takes a thousandth of the time.
 
+use crate::compile::GoesOn;
 use crate::diagnostics::{Diagnostic, Severity};
 use crate::facts::{self, TYPES};
 use crate::parse::Parsed;
@@ -71,6 +72,8 @@ pub(crate) struct Validator<'s> {
     letters_left: Cell<usize>,
     /// How many may be to say which member, before no more asks are looked at.
     member_letters_left: Cell<usize>,
+    /// Whether it goes on, if there is somebody to be asked.
+    goes_on: Option<GoesOn<'s>>,
 }
 
 /// What validation found.
@@ -136,6 +139,7 @@ impl<'s> Validator<'s> {
             ids: OnceCell::new(),
             letters_left: Cell::new(names::LETTERS_MAX),
             member_letters_left: Cell::new(usize::MAX),
+            goes_on: None,
         }
     }
 
@@ -146,6 +150,19 @@ impl<'s> Validator<'s> {
             member_letters_left: Cell::new(names::MEMBER_LETTERS_MAX),
             ..self
         }
+    }
+
+    /// One that asks between the parts of its work whether it goes on. What it does not get to is wrong.
+    pub(crate) fn in_parts(self, goes_on: GoesOn<'s>) -> Self {
+        Self {
+            goes_on: Some(goes_on),
+            ..self
+        }
+    }
+
+    /// Whether it goes on.
+    pub(crate) fn goes_on(&self) -> bool {
+        self.goes_on.is_none_or(|goes_on| goes_on())
     }
 
     /// What is wrong with this policy, and what is odd about it.
@@ -170,7 +187,7 @@ impl<'s> Validator<'s> {
         // Types are not checked where that would take more memory than there is.
         let types_of: &[&RequestEnv<'_>] = if too_large.is_empty() { &asks[..] } else { &[] };
         let mut satisfiable = !too_large.is_empty();
-        let mut is_given_up = false;
+        let (mut is_given_up, mut is_broken_off) = (false, false);
         let written = names::widest_written(parsed);
         for ask in types_of {
             let is_of_a_user = ask.principal_entity_type() == Some(&TYPES.user);
@@ -183,7 +200,8 @@ impl<'s> Validator<'s> {
                 continue;
             }
             is_given_up = self.member_letters_left.get() == 0;
-            if is_given_up {
+            is_broken_off = !is_given_up && !self.goes_on();
+            if is_given_up || is_broken_off {
                 break;
             }
             let types = self.typechecker.typecheck_by_single_request_env(&checked, ask);
@@ -192,6 +210,7 @@ impl<'s> Validator<'s> {
         }
         errors.extend(of_agents.into_diagnostics(parsed, names_unknown));
         errors.extend(is_given_up.then(|| given_up(parsed)));
+        errors.extend(is_broken_off.then(|| broken_off().about(&parsed.statement.id)));
         let more_for_users = of_users.is_enough().then(|| parsed.statement.id.to_string());
         let of_users = of_users.into_diagnostics(parsed, names_unknown);
         let mut unfit = Vec::new();
@@ -443,6 +462,11 @@ fn too_deep(parsed: &Parsed) -> Diagnostic {
         .with_help("take it apart into several policies")
         .about(&parsed.statement.id)
         .at(parsed.statement.place())
+}
+
+/// That somebody has said that it does not go on.
+pub(crate) fn broken_off() -> Diagnostic {
+    Diagnostic::error("the policy is not looked through to its end, because nobody waits for that any more")
 }
 
 fn given_up(parsed: &Parsed) -> Diagnostic {

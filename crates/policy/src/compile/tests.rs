@@ -8,6 +8,7 @@ use crate::ruling::Ruling;
 use crate::world::{World, action, tool};
 use model::{AgentId, ReasonCode, SlashFreeName};
 use serde_json::Value;
+use std::cell::Cell;
 
 fn policies(count: usize) -> Vec<TenantPolicy> {
     let policy = |number: usize| {
@@ -644,6 +645,31 @@ fn comparisons_of_wide_types_are_refused_before_they_are_made() {
 }
 
 #[test]
+fn what_does_not_go_on_is_refused_and_nothing_is_remembered_of_it() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let policies = [wide(2, 3)];
+    // Whether it is compiled, and how often it was asked whether it goes on, which it does not after so many times.
+    let asking = |times: usize| {
+        let asked = Cell::new(0);
+        let goes_on = || {
+            asked.set(asked.get() + 1);
+            asked.get() <= times
+        };
+        let set = with_tools(&policies, wide_tools(64), |candidate| {
+            compiler.compile_new_while(candidate, None, &goes_on)
+        });
+        (set.is_ok(), asked.get())
+    };
+    let (is_compiled, parts) = asking(usize::MAX);
+    assert!(is_compiled);
+    assert!(parts > 3 * 64, "it is asked {parts} times");
+    for times in [0, 1, parts / 2, parts - 1] {
+        assert!(!asking(times).0, "{times} of {parts}");
+    }
+    assert_eq!(asking(parts), (true, parts));
+}
+
+#[test]
 fn what_is_about_agents_and_users_is_counted_twice_to_validate() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let checks = |principal: &str| {
@@ -668,7 +694,8 @@ fn what_took_long_to_validate_before_may_take_it_again() {
             with_tools(policies_now, wide_tools(tools), |candidate| {
                 let registry = vocabulary::digest(candidate.registry);
                 let new = |before: Option<Candidate<'_>>| {
-                    let stage = Stage::New { before };
+                    let goes_on: GoesOn<'_> = &|| true;
+                    let stage = Stage::New { before, goes_on };
                     let found = compiler.validated(registry, candidate, stage, checks_max);
                     found.unwrap().remove(0).is_ok()
                 };

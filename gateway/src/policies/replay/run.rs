@@ -327,7 +327,8 @@ impl Shared {
             }
             let candidate = &self.candidate.directory;
             let directory = with_action_as_it_was(candidate, &was);
-            crate::compiling::compile_new(&self.compiler, &directory, Some(candidate))
+            let goes_on = || !self.course.is_given_up();
+            crate::compiling::compile_new_while(&self.compiler, &directory, Some(candidate), &goes_on)
                 .map(Arc::new)
                 .map_err(|_| WhyNot::ActionChanged)
         };
