@@ -1,14 +1,19 @@
-//! The obligations of one policy, and which of them an ask has anything to do with.
+//! The obligations of one policy, and which of them an ask has anything to do with; and how much a new policy may have
+//! recorded of each ask that it is about.
 
 use crate::diagnostics::Diagnostic;
 use crate::parameters::Parameters;
 use crate::parse::Parsed;
-use crate::ruling::Obligation;
+use crate::ruling::{OBLIGATIONS_MAX, Obligation};
 
 /// How many dots the path of a parameter may have in a new policy: parameters are not nested more deeply.
 const PATH_DOTS_MAX: usize = 64;
 /// How long it may be, in bytes: far longer than people write.
 const PATH_BYTES_MAX: usize = 1 << 10;
+/// How long any other obligation may be.
+const OBLIGATION_BYTES_MAX: usize = 1 << 10;
+/// How long a sentence may be that is told and recorded with each ask, as many bytes: some dozens of lines.
+const SENTENCE_BYTES_MAX: usize = 1 << 12;
 
 /// The obligations of one policy, sorted and without repetition.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -85,19 +90,48 @@ impl Obligations {
     }
 }
 
-/// What is wrong with the paths of a new policy.
+/// What is too much in a new policy of what is recorded with the asks that it is about. It would be for good.
 pub(crate) fn fault(parsed: &Parsed) -> Option<Diagnostic> {
     let statement = &parsed.statement;
-    let mut amounts = statement.annotations.obligations.paths.iter().flat_map(|path| {
+    let annotations = &*statement.annotations;
+    let obligations = &annotations.obligations;
+    let path = "the path of an obligation";
+    let paths = obligations.paths.iter().flat_map(|text| {
+        let help = "redact the parameter that it is in";
         [
-            (path.matches('.').count(), PATH_DOTS_MAX, "dots"),
-            (path.len(), PATH_BYTES_MAX, "bytes"),
+            (path, text.matches('.').count(), PATH_DOTS_MAX, "dots", help),
+            (path, text.len(), PATH_BYTES_MAX, "bytes", help),
         ]
     });
-    let (amount, most, what) = amounts.find(|(amount, most, _)| amount > most)?;
-    let message = format!("the path of an obligation has {amount} {what}, and may have {most}");
-    let found = Diagnostic::error(message)
-        .with_help("redact the parameter that it is in")
+    let others = obligations.all.iter().filter_map(|obligation| match obligation {
+        Obligation::Other(text) => Some(text.len()),
+        Obligation::Redact(_) | Obligation::QuarantineAgent => None,
+    });
+    let help = "use a short name for it, and tell whoever carries it out what that means";
+    let others = others.map(|bytes| ("an obligation", bytes, OBLIGATION_BYTES_MAX, "bytes", help));
+    // Of what is to be redacted an ask is told only what it has.
+    let always = obligations.all.iter().filter(|one| one.parameter().is_none());
+    let help = "an ask may have no more; make one obligation of several";
+    let count = (
+        "the policy",
+        always.count(),
+        OBLIGATIONS_MAX,
+        "obligations beside what is to be redacted",
+        help,
+    );
+    let sentences = [
+        ("`@reason`", &annotations.reason),
+        ("`@agent_message`", &annotations.agent_message),
+    ];
+    let help = "it stands in each answer and record; say it in short, and where there is more to read";
+    let sentences = sentences.into_iter().map(|(whose, text)| {
+        let bytes = text.as_ref().map_or(0, String::len);
+        (whose, bytes, SENTENCE_BYTES_MAX, "bytes", help)
+    });
+    let mut amounts = paths.chain(others).chain([count]).chain(sentences);
+    let (whose, amount, most, what, help) = amounts.find(|(_, amount, most, ..)| amount > most)?;
+    let found = Diagnostic::error(format!("{whose} has {amount} {what}, and may have {most}"))
+        .with_help(help)
         .about(&statement.id);
     Some(found.at(statement.place()))
 }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 const AS_REGISTERED: &str = "as a read, which it is registered as";
 
 /// How many of the policies that decide are named, how many of those that advise, and how many of those that fail: what
-/// is recorded of an ask must not grow with the policies of its tenant.
+/// is recorded of an ask must not grow with the policies of its tenant. How long it may be what one of them says and
+/// asks for has a bound in new policies of tenants (`obligations`).
 pub(crate) const TOLD_MAX: usize = 64;
 /// How many obligations a ruling may have. They are told whole or not at all: beyond, nothing is allowed.
 pub(crate) const OBLIGATIONS_MAX: usize = 64;

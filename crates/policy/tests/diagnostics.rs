@@ -210,6 +210,58 @@ fn a_path_that_is_too_long_is_an_error() {
 }
 
 #[test]
+fn what_would_be_recorded_with_each_ask_is_an_error_where_it_is_long() {
+    let with = |annotation: &str, text: &str| {
+        format!("// a comment\n@id(\"a\") @{annotation}(\"{text}\")\npermit (principal, action, resource);")
+    };
+    let notifying = |count: usize| {
+        let all: Vec<_> = (0..count).map(|number| format!("notify:{number}")).collect();
+        all.join(", ")
+    };
+    // An ask is told only of those that it has.
+    let redacting: Vec<_> = (0..65)
+        .map(|number| format!("redact:parameters.secret{number}"))
+        .collect();
+    for (annotation, most, more, message) in [
+        (
+            "reason",
+            "a".repeat(4_096),
+            "a".repeat(4_097),
+            "`@reason` has 4097 bytes, and may have 4096",
+        ),
+        (
+            "agent_message",
+            "a".repeat(4_096),
+            "\u{e4}".repeat(2_049),
+            "`@agent_message` has 4098 bytes, and may have 4096",
+        ),
+        (
+            "obligation",
+            format!("b, {}", "a".repeat(1_024)),
+            format!("b, {}", "a".repeat(1_025)),
+            "an obligation has 1025 bytes, and may have 1024",
+        ),
+        (
+            "obligation",
+            format!("notify:0, {}, {}", notifying(64), redacting.join(", ")),
+            notifying(65),
+            "the policy has 65 obligations beside what is to be redacted, and may have 64",
+        ),
+    ] {
+        assert_eq!(faults(&with(annotation, &most)), [], "{annotation}");
+        let found = faults(&with(annotation, &more));
+        let [fault] = &found[..] else { panic!("{found:?}") };
+        assert_eq!(
+            (fault.policy.as_deref(), fault.message.as_str()),
+            (Some("mine/a"), message)
+        );
+        let place = fault.place.unwrap();
+        assert_eq!((fault.severity, place.line), (Severity::Error, 2));
+        assert!(fault.help.is_some());
+    }
+}
+
+#[test]
 fn a_condition_that_would_take_too_long_alone_is_an_error() {
     let list = vec!["1"; 120_000].join(",");
     let found = faults(&format!(

@@ -568,10 +568,13 @@ async fn many_actions_may_have_changed_and_what_is_too_many_is_counted_as_that()
     let report = desk.replay(&[("p", was_high)], json!({})).await;
     assert_eq!((flips(&report), &report["not_replayed"]), (65, &json!({})));
 
-    let long = format!(
-        r#"@id("long") @reason("{}") forbid (principal, action == Action::"vault/store", resource);"#,
-        "x".repeat(150_000)
-    );
+    let forbid = |number| {
+        let reason = "x".repeat(4_000);
+        format!(
+            r#"@id("a{number}") @reason("{reason}") forbid (principal, action == Action::"vault/store", resource);"#
+        )
+    };
+    let long: String = (0..40).map(forbid).collect();
     let report = desk
         .replay(&[("p", was_high), ("q", &long), ("r", &long)], json!({}))
         .await;

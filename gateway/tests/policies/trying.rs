@@ -187,8 +187,10 @@ async fn a_shadow_is_told_of_when_it_is_tried() {
 #[tokio::test]
 async fn an_answer_has_a_bound_and_one_ask_is_answered_in_any_case() {
     let desk = Desk::open().await;
-    let reason = "x".repeat(200_000);
-    let cedar = format!("@id(\"a\") @reason(\"{reason}\") forbid (principal, action, resource);");
+    let reason = "x".repeat(4_000);
+    let forbid =
+        |number| format!(r#"@id("a{number}") @reason("{reason}") forbid (principal, action, resource);"#);
+    let cedar: String = (0..50).map(forbid).collect();
     let policies: Vec<_> = (0..12)
         .map(|number| json!({"name": format!("p{number}"), "cedar": cedar}))
         .collect();

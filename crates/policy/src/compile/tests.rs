@@ -421,6 +421,27 @@ fn a_policy_in_force_with_too_long_a_path_is_a_warning_and_redacts() {
 }
 
 #[test]
+fn a_policy_in_force_that_says_too_much_is_a_warning_and_says_it() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let reason = "a".repeat(5_000);
+    let cedar = format!("@id(\"all\") @reason(\"{reason}\") permit (principal, action, resource);");
+    let old = [TenantPolicy::new(SlashFreeName::new("old").unwrap(), cedar)];
+    let set = compiled(&compiler, &old, &["a"]);
+    let said = "`@reason` has 5000 bytes, and may have 4096";
+    assert_eq!(set.warnings()[0].message, said);
+    let before: (&[_], &[_]) = (&old, &["a"]);
+    assert!(changed(&compiler, (&old, &["a", "b"]), before).is_ok());
+    let nothing = changed(&compiler, before, (&[], before.1));
+    assert_eq!(nothing.unwrap_err(), ["old/all"]);
+    let asked = World {
+        tool: "a".into(),
+        action: "x".into(),
+        ..World::default()
+    };
+    assert_eq!(asked.ask(&set).unwrap().explanation, reason);
+}
+
+#[test]
 fn what_links_make_of_templates_has_a_bound_and_what_is_in_force_has_none() {
     let compiler = Compiler::new(BasePolicies::parse("").unwrap());
     let new = |policies: &[TenantPolicy]| {
