@@ -20,7 +20,8 @@ pub mod users;
 
 use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Refusal, TenantCaller};
+use crate::http::page::write_items;
+use crate::http::{Code, Created, Json, LargePage, PageQuery, Refusal, TenantCaller};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use engine::{EntryKind, TenantSnapshot};
@@ -48,7 +49,7 @@ pub enum Upserted<T> {
     Known(T),
 }
 
-impl<T: Serialize> IntoResponse for Upserted<T> {
+impl<T: Serialize + Send + Sync + 'static> IntoResponse for Upserted<T> {
     fn into_response(self) -> Response {
         match self {
             Self::New(view) => Created(view).into_response(),
@@ -231,46 +232,43 @@ fn check_registered<'n>(
     }
 }
 
-/// The page of a map that a caller asks for, of those values that `keep` keeps. It has a bound in bytes: what an admin
-/// registers may be large. And it has one in the values that are looked at, which are very many where few are kept: a
+/// The page of a map that a caller asks for, of those values that `keep` keeps, as the map is now. It has a bound in
+/// bytes: what an admin registers may be large. And it has one in the values that are looked at, which are very many where few are kept: a
 /// page may be short, or empty, and go on all the same.
 pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,
-    keep: impl Fn(&N) -> bool,
-) -> Result<Page<V>, Refusal>
+    keep: impl Fn(&N) -> bool + Send + Sync + 'static,
+) -> Result<LargePage, Refusal>
 where
-    K: Ord + Display + FromStr,
+    K: Ord + Clone + Display + FromStr + Send + Sync + 'static,
+    N: Send + Sync + 'static,
     V: Serialize + for<'n> From<&'n N>,
 {
     let start = query.after::<K>()?.map_or(Bound::Unbounded, Bound::Excluded);
     let limit = query.limit()?;
-    let mut rest = map.range((start, Bound::Unbounded)).peekable();
-    // How many may still be looked at, and the last of them if there are more behind it.
-    let (mut left, mut end) = (LOOKED_AT_MAX, None);
-    let items = iter::from_fn(|| {
-        while left > 0 {
-            let (key, noun) = rest.next()?;
-            left -= 1;
-            if left == 0 {
-                end = rest.peek().is_some().then_some(key);
+    let map = map.clone();
+    Ok(LargePage::new(move |text| {
+        let mut rest = map.range((start.clone(), Bound::Unbounded)).peekable();
+        // How many may still be looked at, and the last of them if there are more behind it.
+        let (mut left, mut end) = (LOOKED_AT_MAX, None);
+        let items = iter::from_fn(|| {
+            while left > 0 {
+                let (key, noun) = rest.next()?;
+                left -= 1;
+                if left == 0 {
+                    end = rest.peek().is_some().then_some(key);
+                }
+                if keep(noun) {
+                    return Some((key, noun));
+                }
             }
-            if keep(noun) {
-                return Some((key, noun));
-            }
-        }
-        None
-    });
-    let page = Page::in_room(
-        items,
-        limit,
-        |(key, _)| key.to_string(),
-        |(_, noun)| V::from(noun),
-    );
-    Ok(Page {
-        next_cursor: page.next_cursor.or_else(|| end.map(K::to_string)),
-        ..page
-    })
+            None
+        });
+        let key = |(key, _): &(&K, &Arc<N>)| key.to_string();
+        let next_cursor = write_items(text, items, limit, key, |(_, noun)| V::from(noun))?;
+        Ok(next_cursor.or_else(|| end.map(K::to_string)))
+    }))
 }
 
 #[cfg(test)]
@@ -322,8 +320,8 @@ mod tests {
             .into_iter()
             .collect();
         let query: PageQuery = serde_json::from_str(r#"{"limit":"2","cursor":"3"}"#).unwrap();
-        let page: Page<String> = page(&map, &query, |text| text != "4").unwrap();
-        assert_eq!((page.items, page.next_cursor), (vec!["5".to_owned()], None));
+        let page = page::<_, _, String>(&map, &query, |text| text != "4").unwrap();
+        assert_eq!(page.to_json(), r#"{"items":["5"],"next_cursor":null}"#);
     }
 
     #[test]
@@ -334,8 +332,11 @@ mod tests {
             let query = json!({"limit": "2", "cursor": cursor});
             let query: PageQuery = serde_json::from_value(query).unwrap();
             let wanted: Vec<String> = wanted.iter().map(u32::to_string).collect();
-            let page: Page<String> = page(&map, &query, |text| wanted.contains(text)).unwrap();
-            (page.items.join(" "), page.next_cursor)
+            let page = page::<_, _, String>(&map, &query, move |text| wanted.contains(text)).unwrap();
+            let page: Value = serde_json::from_str(&page.to_json()).unwrap();
+            let items = page["items"].as_array().unwrap().iter();
+            let items: Vec<&str> = items.map(|item| item.as_str().unwrap()).collect();
+            (items.join(" "), page["next_cursor"].as_str().map(str::to_owned))
         };
         let some = |cursor: &str| Some(cursor.to_owned());
         let last = LOOKED_AT_MAX + 1;

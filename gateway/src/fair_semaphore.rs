@@ -1,11 +1,11 @@
 //! A semaphore of which each tenant has a share, before what many may want at once.
 //!
 //! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or
-//! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted, and
-//! ledgers that are read in parts. One is worked on at a time, because the other cores are for those who ask. Of each
-//! tenant one at most waits for that, and its others wait behind that one, so that whoever has many does not stand
-//! before everybody else. A set of policies may take tens of seconds, so other tenants come in between. Asks that take
-//! long to be judged have one, too, with a permit for half of the cores.
+//! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted,
+//! ledgers that are read in parts, and long answers, which are written. One is worked on at a time, because the other
+//! cores are for those who ask. Of each share one at most waits for that, and its others wait behind that one, so that
+//! whoever has many does not stand before everybody else. A set of policies may take tens of seconds, so other tenants
+//! come in between. Asks that take long to be judged have one, too, with a permit for half of the cores.
 //!
 //! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that
 //! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
@@ -28,7 +28,7 @@ use tokio::time::timeout_at;
 
 /// How long one waits for those before it. Most take milliseconds.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// How many of a tenant wait at once. Each has a body in memory.
+/// How many of a tenant wait at once. Each has a body in memory, or what an answer is made of.
 const WAITING_MAX: usize = 32;
 /// How many of a tenant whose asks take long wait at once. Their bodies have bounded room of their own.
 const LONG_ASKS_WAITING_MAX: usize = 256;
@@ -98,6 +98,14 @@ impl FairSemaphore {
         Self::waiting(
             WAIT_MAX,
             "this gateway works on other searches; try again when they are done",
+        )
+    }
+
+    /// For long answers that are to be written.
+    pub fn for_long_answers() -> Self {
+        Self::waiting(
+            WAIT_MAX,
+            "this gateway writes other long answers; try again when they are done",
         )
     }
 

@@ -1,6 +1,6 @@
-//! The key by which shares are given, where tenants have shares of something: one for the people of a tenant, one for its agents.
-//!
-//! They have a share each, because it is people who stop an agent that takes all there is.
+//! The key by which shares are given, where tenants have shares of something: one for the people of a tenant, one for its
+//! agents. They have a share each, because it is people who stop an agent that takes all there is. Where what was done
+//! does not wait behind what is read, either of them has another one for that.
 
 use model::TenantId;
 
@@ -9,6 +9,7 @@ use model::TenantId;
 pub struct FairnessKey {
     tenant: TenantId,
     are_agents: bool,
+    is_done: bool,
 }
 
 impl FairnessKey {
@@ -17,6 +18,7 @@ impl FairnessKey {
         Self {
             tenant,
             are_agents: true,
+            is_done: false,
         }
     }
 
@@ -25,6 +27,16 @@ impl FairnessKey {
         Self {
             tenant,
             are_agents: false,
+            is_done: false,
+        }
+    }
+
+    /// The same, where what they have done does not stand behind what they read.
+    #[must_use]
+    pub const fn of_what_was_done(self) -> Self {
+        Self {
+            is_done: true,
+            ..self
         }
     }
 }

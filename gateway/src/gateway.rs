@@ -197,6 +197,8 @@ pub struct Gateway {
     pub worker_steps: WorkerSteps,
     /// Acquired before an ask that takes long is judged.
     pub long_asks: FairSemaphore,
+    /// Acquired before a long answer is written.
+    pub long_answers: FairSemaphore,
     /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file.
     pub readings: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.

@@ -15,10 +15,11 @@ pub mod query;
 pub mod refusal;
 pub mod request_id;
 pub mod room;
+pub mod writing;
 
 pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
 pub use json::{CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson};
 pub use location::Location;
-pub use page::{Page, PageQuery};
+pub use page::{LargePage, Page, PageQuery};
 pub use query::{ListQuery, Query};
 pub use refusal::{Code, Refusal};

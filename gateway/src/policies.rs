@@ -15,9 +15,9 @@ pub mod replay;
 pub mod trials;
 
 use crate::changes::Plan;
-use crate::directory::{change, facts, new_name, read};
+use crate::directory::{change, facts, new_name, page, read};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Location, Page, PageQuery, Query, Refusal, SetJson, TenantCaller};
+use crate::http::{Code, Json, LargePage, Location, PageQuery, Query, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
@@ -25,10 +25,11 @@ use axum::response::{IntoResponse, Response};
 use engine::EntryKind;
 use keeping::Changing;
 use model::{
-    AgentId, Directory, Noun, Policy, PolicyLink, PolicyMode, PolicyText, SlashFreeName, Timestamp, Write,
+    AgentId, Directory, Noun, Policy, PolicyLink, PolicyMode, PolicyText, PolicyVersion, SlashFreeName,
+    Timestamp, Write,
 };
 use preconditions::{tag, tag_of_set};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -98,11 +99,22 @@ pub struct PolicyView {
     version: u64,
     cedar: Arc<str>,
     description: Option<String>,
-    links: Vec<PolicyLink>,
+    links: Links,
     /// The version that counts for everybody.
     enforced: Option<u64>,
     trial: Option<TrialView>,
     updated_at: Option<Timestamp>,
+}
+
+/// The links of a version. They may be thousands, and are not copied to be shown.
+#[derive(Debug)]
+struct Links(Option<Arc<PolicyVersion>>);
+
+impl Serialize for Links {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let links = self.0.as_ref().map(|version| version.text.links.as_slice());
+        links.unwrap_or_default().serialize(serializer)
+    }
 }
 
 #[derive(Debug, Serialize)]
@@ -142,31 +154,28 @@ impl IntoResponse for Tagged {
     }
 }
 
-/// Policies of a set with the entity tag of all of it.
-pub struct TaggedSet {
+/// A page of the policies of a set with the entity tag of all of it.
+pub struct TaggedSet<P> {
     tag: String,
-    page: Page<PolicyView>,
+    page: P,
 }
 
-impl IntoResponse for TaggedSet {
+impl<P: IntoResponse> IntoResponse for TaggedSet<P> {
     fn into_response(self) -> Response {
         let tag = HeaderValue::from_str(&self.tag).expect("a digest is visible ASCII");
-        ([(header::ETAG, tag)], Json(self.page)).into_response()
+        ([(header::ETAG, tag)], self.page).into_response()
     }
 }
 
 impl From<&Policy> for PolicyView {
     fn from(policy: &Policy) -> Self {
-        let text = policy
-            .newest()
-            .map(|newest| newest.text.clone())
-            .unwrap_or_default();
+        let newest = policy.newest();
         Self {
             name: policy.name.clone(),
             version: policy.version(),
-            cedar: text.cedar,
-            description: text.description,
-            links: text.links,
+            cedar: newest.map_or_else(Arc::default, |newest| Arc::clone(&newest.text.cedar)),
+            description: newest.and_then(|newest| newest.text.description.clone()),
+            links: Links(newest.cloned()),
             enforced: policy.enforced,
             trial: policy.trial.as_ref().map(|trial| TrialView {
                 version: trial.version,
@@ -176,7 +185,7 @@ impl From<&Policy> for PolicyView {
                 },
                 agents: trial.agents.clone(),
             }),
-            updated_at: policy.newest().map(|newest| newest.created_at),
+            updated_at: newest.map(|newest| newest.created_at),
         }
     }
 }
@@ -305,7 +314,7 @@ fn find<'d>(directory: &'d Directory, name: &str) -> Result<&'d Arc<Policy>, Ref
 
 /// Whether the newest version of one says what the newest of the other says, for the same agents.
 fn says_the_same(before: &Policy, after: &Policy) -> bool {
-    let text = |policy: &Policy| policy.newest().map(|newest| newest.text.clone());
+    let texts = [before, after].map(|policy| policy.newest().map(|newest| &newest.text));
     let use_of = |policy: &Policy| {
         let newest = policy.version();
         let trial = policy.trial.as_ref().filter(|trial| trial.version == newest);
@@ -314,7 +323,7 @@ fn says_the_same(before: &Policy, after: &Policy) -> bool {
             trial.map(|trial| trial.agents.clone()),
         )
     };
-    before.deleted_at.is_none() && text(before) == text(after) && use_of(before) == use_of(after)
+    before.deleted_at.is_none() && texts[0] == texts[1] && use_of(before) == use_of(after)
 }
 
 /// A plan that puts a policy, and what is answered.
@@ -351,10 +360,10 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<TaggedSet, Refusal> {
+) -> Result<TaggedSet<LargePage>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let directory = &tenant.directory;
-    let page = crate::directory::page(&directory.policies, &query, |policy| policy.deleted_at.is_none());
+    let page = page::<_, _, PolicyView>(&directory.policies, &query, |policy| policy.deleted_at.is_none());
     Ok(TaggedSet {
         page: page?,
         tag: tag_of_set(directory.digest_of_policies()),

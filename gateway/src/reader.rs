@@ -4,8 +4,9 @@
 use crate::fair_semaphore::Permit;
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, Code, Holder, Refusal, TenantCaller};
+use crate::http::{AgentCaller, Code, Holder, KeyCaller, Refusal, TenantCaller};
 use axum::extract::{FromRequestParts, Request, State};
+use axum::http::Extensions;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
@@ -141,6 +142,17 @@ impl Reader {
 }
 
 impl Credential {
+    /// What has been shown by whoever was let in, to be looked at again; none on a route without credentials, or for
+    /// all that work.
+    pub fn of(extensions: &Extensions) -> Option<Self> {
+        if let Some(caller) = extensions.get::<AgentCaller>() {
+            return Some(Self::Agent(caller.clone()));
+        }
+        let operator = || extensions.get::<KeyCaller>().map(TenantCaller::from);
+        let caller = extensions.get::<TenantCaller>().cloned().or_else(operator);
+        caller.map(Self::Holder)
+    }
+
     /// Whose it is.
     pub fn reader(&self) -> Reader {
         match self {

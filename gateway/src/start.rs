@@ -188,6 +188,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         searches: FairSemaphore::for_searches(),
         worker_steps: WorkerSteps::new(),
         long_asks: FairSemaphore::for_long_asks(),
+        long_answers: FairSemaphore::for_long_answers(),
         readings: Arc::new(FairSemaphore::for_readings()),
         policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
         policy_replays_of: OneEach::default(),

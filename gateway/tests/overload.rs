@@ -799,6 +799,86 @@ async fn whoever_waits_for_people_or_takes_a_list_slowly_keeps_nobody_from_readi
     }
 }
 
+/// A tool that makes a long answer, as it was answered when it was put.
+async fn put_long_tool(stage: &Stage) -> Value {
+    let schema = json!({"type": "object", "default": vec![0; 20_000]});
+    let action = json!({"name": "read", "mutates_state": false, "risk": "low", "input_schema": schema});
+    let tool = json!({"actions": [action]});
+    let put = stage.admin("PUT", "/v1/tools/long", &tool).await;
+    put.expect(201)
+}
+
+/// A new key of an auditor of the tenant.
+async fn hire_auditor(stage: &Stage) -> Value {
+    let body = json!({"name": "auditor", "role": "auditor", "tenant": stage.tenant.to_string()});
+    stage.post("/v1/keys", &stage.operator, &body).await.expect(201)
+}
+
+/// To write one takes a core for a while, also where its caller hangs up at once.
+#[tokio::test]
+async fn a_long_answer_is_written_when_its_turn_has_come_and_short_ones_wait_for_none() {
+    let stage = Arc::new(Stage::set().await);
+    let tool = put_long_tool(&stage).await;
+    let auditor = hire_auditor(&stage).await;
+    let key = auditor["key"].as_str().unwrap();
+    let line = &stage.gateway.long_answers;
+    let turn = line.acquire(stage.tenant).await.unwrap();
+    let one = get(&stage, "/v1/tools/long", key);
+    let list = get(&stage, "/v1/tools", key);
+    let message = {
+        let (stage, key) = (Arc::clone(&stage), key.to_owned());
+        tokio::spawn(async move {
+            let call = stage.call("GET", "/v1/tools/long", &key);
+            // Straight from the router, whatever door the tests go through.
+            Reply::of(call.header("accept", "application/msgpack").respond().await).await
+        })
+    };
+    until(|| line.waiting_of(stage.tenant) == 3).await;
+    stage.get("/v1/tools/github", key).await.expect(200);
+    stage.get("/v1/tools?limit=0", key).await.expect(400);
+    assert!(!one.is_finished() && !list.is_finished() && !message.is_finished());
+    drop(turn);
+
+    let one = one.await.unwrap();
+    assert_eq!(one.expect(200), tool);
+    assert_eq!(one.headers["vary"], "Accept");
+    let list = list.await.unwrap().expect(200);
+    assert!(list["items"].as_array().unwrap().contains(&tool));
+    assert_eq!(list["next_cursor"], Value::Null);
+    let message = message.await.unwrap();
+    assert_eq!(message.status, 200);
+    assert_eq!(message.headers["content-type"], "application/msgpack");
+    let limits = canon::Limits {
+        bytes_max: 1 << 20,
+        depth_max: 64,
+    };
+    let said = canon::canonicalize_messagepack(&message.bytes, limits).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(said.as_str()).unwrap(), tool);
+
+    let mut lengths = Vec::new();
+    for method in ["GET", "HEAD"] {
+        let answer = stage.call(method, "/v1/tools/long", key).respond().await;
+        lengths.push(answer.headers()["content-length"].clone());
+    }
+    assert_eq!(lengths[0], lengths[1]);
+}
+
+#[tokio::test]
+async fn whose_key_is_deleted_while_a_long_answer_waits_reads_nothing() {
+    let stage = Arc::new(Stage::set().await);
+    put_long_tool(&stage).await;
+    let auditor = hire_auditor(&stage).await;
+    let line = &stage.gateway.long_answers;
+    let turn = line.acquire(stage.tenant).await.unwrap();
+    let late = get(&stage, "/v1/tools/long", auditor["key"].as_str().unwrap());
+    until(|| line.waiting_of(stage.tenant) == 1).await;
+    let path = format!("/v1/keys/{}", auditor["id"].as_str().unwrap());
+    let delete = stage.call("DELETE", &path, &stage.operator).tenant(stage.tenant);
+    delete.send().await.expect(204);
+    drop(turn);
+    late.await.unwrap().problem(401, "invalid_token");
+}
+
 #[tokio::test]
 async fn whose_token_is_deleted_in_line_reads_nothing() {
     let stage = Arc::new(Stage::set().await);

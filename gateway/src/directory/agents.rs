@@ -6,7 +6,7 @@ mod tools_field;
 use super::{Clearable, change, change_at_once, check_registered, facts, find_agent, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, ListQuery, Location, Page, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, LargePage, ListQuery, Location, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
@@ -189,12 +189,10 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     query: ListQuery<AgentFilter>,
-) -> Result<Json<Page<AgentView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.agents, &query.page, |agent| {
-        query.filter.keeps(agent)
-    })
-    .map(Json)
+    let ListQuery { filter, page: place } = query;
+    page::<_, _, AgentView>(&tenant.directory.agents, &place, move |agent| filter.keeps(agent))
 }
 
 /// `GET /v1/agents/{id}`

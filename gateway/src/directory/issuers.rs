@@ -10,7 +10,7 @@ pub use files::{Complaints, Files, KeysDue, ReadFiles, check_folder};
 use super::{change, change_at_once, deleted, facts, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Location, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, LargePage, Location, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -96,9 +96,9 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<IssuerView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.issuers, &query, |_| true).map(Json)
+    page::<_, _, IssuerView>(&tenant.directory.issuers, &query, |_| true)
 }
 
 /// `GET /v1/issuers/{name}`

@@ -9,7 +9,7 @@ pub(crate) mod operators;
 use super::{EXPIRED_FOR_MS, check_future, check_in_use, facts, page};
 use crate::changes::{Force, Order, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Created, Json, LargePage, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -111,10 +111,10 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<KeyView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = gateway.tenant(caller.tenant)?;
     check_reachable(&tenant.directory)?;
-    page(&tenant.directory.keys, &query, |_| true).map(Json)
+    page::<_, _, KeyView>(&tenant.directory.keys, &query, |_| true)
 }
 
 /// `DELETE /v1/keys/{id}`

@@ -5,7 +5,7 @@ use super::standing::{ReasonBody, facts_of};
 use super::{change_at_once, new_name, page, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::{Code, Json, LargePage, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
@@ -54,9 +54,9 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<RunView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.runs, &query, |_| true).map(Json)
+    page::<_, _, RunView>(&tenant.directory.runs, &query, |_| true)
 }
 
 async fn change_run(

@@ -3,7 +3,7 @@
 use super::{Upserted, change, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller, conditions};
+use crate::http::{Code, Json, LargePage, PageQuery, Query, Refusal, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -76,9 +76,9 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<TeamView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.teams, &query, |_| true).map(Json)
+    page::<_, _, TeamView>(&tenant.directory.teams, &query, |_| true)
 }
 
 /// `GET /v1/teams/{team}`

@@ -5,7 +5,8 @@
 use super::{facts, in_use, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
-use crate::http::{Code, Created, Holder, Json, KeyCaller, Location, Page, PageQuery, Query, Refusal};
+use crate::http::page::write_items;
+use crate::http::{Code, Created, Holder, Json, KeyCaller, LargePage, Location, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -94,18 +95,22 @@ pub async fn create(
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<TenantView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let after = query.after::<TenantId>()?;
+    let limit = query.limit()?;
     let snapshot = Arc::clone(&gateway.snapshot.load());
-    let tenants = snapshot.tenants().map(|(_, tenant)| &tenant.directory.tenant);
-    let tenants = tenants.filter(|tenant| after.is_none_or(|after| after < tenant.id) && is_in_use(tenant));
-    let page = Page::in_room(
-        tenants,
-        query.limit()?,
-        |tenant| tenant.id.to_string(),
-        |tenant| TenantView::from(&**tenant),
-    );
-    Ok(Json(page))
+    Ok(LargePage::new(move |text| {
+        let tenants = snapshot.tenants().map(|(_, tenant)| &tenant.directory.tenant);
+        let is_listed =
+            |tenant: &&Arc<Tenant>| after.is_none_or(|after| after < tenant.id) && is_in_use(tenant);
+        write_items(
+            text,
+            tenants.filter(is_listed),
+            limit,
+            |tenant| tenant.id.to_string(),
+            |tenant| TenantView::from(&**tenant),
+        )
+    }))
 }
 
 /// `GET /v1/tenants/{id}`

@@ -6,7 +6,7 @@
 use super::{Upserted, change_with, facts, find_tool, new_name, page, put, read};
 use crate::changes::{ForceQuery, Plan, WritingRoom};
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, SchemaBody, TenantCaller, conditions};
+use crate::http::{Code, Json, LargePage, PageQuery, Query, Refusal, SchemaBody, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -117,9 +117,9 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<ToolView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.tools, &query, |_| true).map(Json)
+    page::<_, _, ToolView>(&tenant.directory.tools, &query, |_| true)
 }
 
 /// `GET /v1/tools/{tool}`

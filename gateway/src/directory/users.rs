@@ -4,7 +4,7 @@
 use super::{Upserted, change_at_once, deleted, facts, new_name, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
-use crate::http::{Code, Json, Page, PageQuery, Query, Refusal, TenantCaller, conditions};
+use crate::http::{Code, Json, LargePage, PageQuery, Query, Refusal, TenantCaller, conditions};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode};
@@ -93,9 +93,9 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<UserView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let tenant = read(&gateway, &caller)?;
-    page(&tenant.directory.users, &query, |_| true).map(Json)
+    page::<_, _, UserView>(&tenant.directory.users, &query, |_| true)
 }
 
 /// `GET /v1/users/{user}`

@@ -14,7 +14,10 @@
 use super::json;
 use super::refusal::{Code, Refusal};
 use super::room::{Beyond, Room, Taken};
+use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::fairness_key::FairnessKey;
+use crate::gateway::Gateway;
+use crate::reader::Credential;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::http::{HeaderValue, header};
@@ -25,7 +28,7 @@ use model::TenantId;
 /// There is room for so many bytes: sixteen of the longest pages.
 const BYTES_MAX: usize = 16 * store::BYTES_AT_ONCE;
 /// An answer with more bytes is long.
-const SHORT_BYTES_MAX: usize = 32 << 10;
+pub(super) const SHORT_BYTES_MAX: usize = 32 << 10;
 
 /// The room. Clones of it are the same room.
 #[derive(Debug, Clone)]
@@ -41,10 +44,56 @@ pub enum Deed {
 }
 
 /// Whose answer it is.
-#[derive(Debug, Clone, Copy)]
-struct Recipient {
+#[derive(Debug, Clone)]
+pub(super) struct Recipient {
     key: Option<FairnessKey>,
     deed: Deed,
+    /// What the caller has shown, if that can be looked at again.
+    credential: Option<Credential>,
+}
+
+/// Anybody, who has shown nothing.
+impl Default for Recipient {
+    fn default() -> Self {
+        Self {
+            key: None,
+            deed: Deed::Read,
+            credential: None,
+        }
+    }
+}
+
+impl Recipient {
+    /// This one, who is told what was done, or why nothing was: in any case.
+    pub(super) fn told(self) -> Self {
+        Self {
+            deed: Deed::Change,
+            ..self
+        }
+    }
+
+    /// A permit to write a long answer. Whoever only reads may be refused; what was done is told in any case, and does
+    /// not stand behind what its own tenant reads.
+    pub(super) async fn wait_for_turn(&self, line: &FairSemaphore) -> Result<Permit, Refusal> {
+        let key = self.key.unwrap_or(FairnessKey::people_of(TenantId::SYSTEM));
+        match self.deed {
+            Deed::Read => line.acquire(key).await,
+            Deed::Change => Ok(line.acquire_for_part(key.of_what_was_done()).await),
+        }
+    }
+
+    /// Room for so much of an answer. Whoever only reads may be refused.
+    pub(super) fn room(&self, answers: &Answers, bytes: usize) -> Result<Taken, Refusal> {
+        answers.take(self.key, bytes, self.deed)
+    }
+
+    /// Refuses whoever may not read any more what has waited to be written.
+    pub(super) fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
+        match (self.deed, &self.credential) {
+            (Deed::Read, Some(credential)) => credential.check(gateway),
+            (Deed::Read, None) | (Deed::Change, _) => Ok(()),
+        }
+    }
 }
 
 /// The bytes of an answer, and their room.
@@ -72,6 +121,12 @@ impl Answers {
         Self(Room::new(bytes_max))
     }
 
+    /// Whether nobody has any of the room.
+    #[cfg(test)]
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Refuses if agents of this tenant have answers on their way, and there is no room for a short one more.
     pub(crate) fn check_agents_of(&self, tenant: TenantId) -> Result<(), Refusal> {
         let key = Some(FairnessKey::agents_of(tenant));
@@ -80,7 +135,7 @@ impl Answers {
 
     /// An answer as it leaves, which has its room if it is long; a refusal if there is none.
     pub(super) async fn let_out(&self, mut response: Response) -> Result<Response, Refusal> {
-        let Some(Recipient { key, deed }) = response.extensions_mut().remove() else {
+        let Some(Recipient { key, deed, .. }) = response.extensions_mut().remove() else {
             return Ok(response);
         };
         // What is streamed says no length.
@@ -114,9 +169,13 @@ impl Answers {
 
 /// Notes on a response whose it is and what it answers, for when it leaves.
 pub async fn layer(State(deed): State<Deed>, request: Request, next: Next) -> Response {
-    let key = json::fairness_key(request.extensions());
+    let recipient = Recipient {
+        key: json::fairness_key(request.extensions()),
+        deed,
+        credential: Credential::of(request.extensions()),
+    };
     let mut response = next.run(request).await;
-    response.extensions_mut().insert(Recipient { key, deed });
+    response.extensions_mut().insert(recipient);
     response
 }
 
@@ -125,6 +184,7 @@ mod tests {
     use super::*;
     use futures_util::{FutureExt, stream};
     use std::convert::Infallible;
+    use std::pin::pin;
 
     const TENANT: TenantId = TenantId::from_bytes([1; 16]);
     const A: FairnessKey = FairnessKey::agents_of(TENANT);
@@ -135,8 +195,11 @@ mod tests {
     /// What becomes of an answer with this body for those of this key.
     fn answer(answers: &Answers, key: FairnessKey, deed: Deed, body: Body) -> Result<Response, Refusal> {
         let mut response = Response::new(body);
-        let key = Some(key);
-        response.extensions_mut().insert(Recipient { key, deed });
+        response.extensions_mut().insert(Recipient {
+            key: Some(key),
+            deed,
+            credential: None,
+        });
         answers.let_out(response).now_or_never().unwrap()
     }
 
@@ -155,7 +218,7 @@ mod tests {
         drop(bytes);
         assert_eq!(read(&answers, A, LONG).unwrap_err().code(), Code::Overloaded);
         drop(last);
-        assert!(answers.0.is_empty());
+        assert!(answers.is_empty());
         read(&answers, A, LONG).unwrap();
     }
 
@@ -175,7 +238,36 @@ mod tests {
         let part = Ok::<_, Infallible>(Bytes::from(vec![b' '; LONG]));
         let streamed = Body::from_stream(stream::iter([part]));
         let _streamed = answer(&answers, A, Deed::Read, streamed).unwrap();
-        assert!(answers.0.is_empty());
+        assert!(answers.is_empty());
+    }
+
+    #[tokio::test]
+    async fn what_was_done_waits_to_be_written_where_whoever_reads_is_refused() {
+        let line = FairSemaphore::for_long_answers();
+        let of = |deed| Recipient {
+            key: Some(A),
+            deed,
+            credential: None,
+        };
+        let (reading, changing) = (of(Deed::Read), of(Deed::Change));
+        let first = reading.wait_for_turn(&line).await.unwrap();
+        let mut waiting = Vec::new();
+        let refusal = loop {
+            let mut read = Box::pin(reading.wait_for_turn(&line));
+            match read.as_mut().now_or_never() {
+                Some(refused) => break refused.unwrap_err(),
+                None => waiting.push(read),
+            }
+        };
+        assert_eq!(refusal.code(), Code::Overloaded);
+        let mut told = pin!(changing.wait_for_turn(&line));
+        assert!(told.as_mut().now_or_never().is_none());
+        drop(first);
+        // It does not stand behind those of its own tenant that read.
+        let turn = told.now_or_never().unwrap().unwrap();
+        let mut waiting = waiting.iter_mut();
+        assert!(waiting.all(|read| read.as_mut().now_or_never().is_none()));
+        drop(turn);
     }
 
     #[test]
@@ -190,6 +282,6 @@ mod tests {
         answers.check_agents_of(TenantId::from_bytes([2; 16])).unwrap();
         drop(told);
         answers.check_agents_of(TENANT).unwrap();
-        assert!(answers.0.is_empty());
+        assert!(answers.is_empty());
     }
 }

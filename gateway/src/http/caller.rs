@@ -221,6 +221,16 @@ impl AgentCaller {
     }
 }
 
+/// In the tenant that the key is of.
+impl From<&KeyCaller> for TenantCaller {
+    fn from(caller: &KeyCaller) -> Self {
+        Self {
+            tenant: caller.key.tenant,
+            holder: Holder::Key(Arc::clone(&caller.key)),
+        }
+    }
+}
+
 impl TenantCaller {
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {

@@ -9,6 +9,7 @@ use super::caller::{AgentCaller, TenantCaller};
 use super::messagepack;
 use super::refusal::{Code, Refusal};
 use super::room::Taken;
+use super::writing;
 use crate::fairness_key::FairnessKey;
 use crate::gateway::{Gateway, Options};
 use axum::body::{Body, Bytes, HttpBody};
@@ -20,6 +21,7 @@ use futures_util::{FutureExt, StreamExt};
 use model::TenantId;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use std::io;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -204,18 +206,19 @@ impl<T: DeserializeOwned + Default> FromRequest<Arc<Gateway>> for OptionalJson<T
 #[serde(deny_unknown_fields)]
 pub struct Empty {}
 
-impl<T: Serialize> IntoResponse for Json<T> {
+impl<T: Serialize + Send + Sync + 'static> IntoResponse for Json<T> {
     fn into_response(self) -> Response {
-        axum::Json(self.0).into_response()
+        let Self(value) = self;
+        writing::response(move |text| serde_json::to_writer(text, &value).map_err(io::Error::from))
     }
 }
 
 /// An object that was just made: 201.
 pub struct Created<T>(pub T);
 
-impl<T: Serialize> IntoResponse for Created<T> {
+impl<T: Serialize + Send + Sync + 'static> IntoResponse for Created<T> {
     fn into_response(self) -> Response {
-        (StatusCode::CREATED, axum::Json(self.0)).into_response()
+        (StatusCode::CREATED, Json(self.0)).into_response()
     }
 }
 

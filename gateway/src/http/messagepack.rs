@@ -98,7 +98,7 @@ pub fn encode(value: &Value) -> Vec<u8> {
 }
 
 /// The message that says what a JSON text says, written as the text is read: no value is made of it in between.
-fn encode_text(text: &[u8]) -> serde_json::Result<Vec<u8>> {
+pub(super) fn encode_text(text: &[u8]) -> serde_json::Result<Vec<u8>> {
     // A message is shorter than its text but for small numbers, of which there are few.
     let mut message = Vec::with_capacity(text.len());
     let mut reader = serde_json::Deserializer::from_slice(text);

@@ -1,10 +1,14 @@
 //! Pages of a list: `?limit=` and `&cursor=` in, `items` and `next_cursor` out.
 //!
 //! A cursor is the key of the last item, so a page is stable while things are added and removed. A page has a bound in
-//! bytes, too: where items are large there are fewer.
+//! bytes, too: where items are large there are fewer. What an admin registers may be large; a list of that is made as
+//! it is written, so that a long page takes no worker (`writing`).
 
 use super::refusal::{Code, Refusal};
+use super::writing::{self, Text, Writer};
+use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
+use std::io::{self, Write};
 use store::{Part, Room};
 
 /// Items on a page when the caller does not say.
@@ -65,35 +69,53 @@ pub fn one_more(limit: usize) -> u32 {
     u32::try_from(limit + 1).unwrap_or(u32::MAX)
 }
 
-/// How many bytes a value has where it is answered.
-fn json_bytes<T: Serialize>(value: &T) -> usize {
-    let text = serde_json::to_string(value);
-    text.expect("what is answered has string keys and no fallible serializers")
-        .len()
+/// One page of items that may be large. Nothing is made of them before they are written.
+pub struct LargePage(Box<Writer>);
+
+impl LargePage {
+    /// The page whose items this writes, by [`write_items`]. It says where the next page begins.
+    pub fn new(items: impl Fn(&mut Text) -> io::Result<Option<String>> + Send + Sync + 'static) -> Self {
+        Self(Box::new(move |text: &mut Text| {
+            text.write_all(br#"{"items":["#)?;
+            let next_cursor = items(text)?;
+            text.write_all(br#"],"next_cursor":"#)?;
+            serde_json::to_writer(&mut *text, &next_cursor)?;
+            text.write_all(b"}")
+        }))
+    }
 }
 
-impl<T: Serialize> Page<T> {
-    /// The page that these items begin, which ends with the one with which they come to [`store::BYTES_AT_ONCE`].
-    /// `items` may go on behind it: then there is a next one.
-    pub fn in_room<S>(
-        items: impl Iterator<Item = S>,
-        limit: usize,
-        key: impl Fn(&S) -> String,
-        view: impl Fn(S) -> T,
-    ) -> Self {
-        let (mut sources, mut room) = (items.peekable(), Room::default());
-        let (mut items, mut next_cursor) = (Vec::new(), None);
-        while items.len() < limit
-            && room.is_left()
-            && let Some(source) = sources.next()
-        {
-            next_cursor = sources.peek().is_some().then(|| key(&source));
-            let item = view(source);
-            room.take(json_bytes(&item));
-            items.push(item);
-        }
-        Self { items, next_cursor }
+impl IntoResponse for LargePage {
+    fn into_response(self) -> Response {
+        writing::response(self.0)
     }
+}
+
+/// Writes the items that these begin, up to the one with which they come to [`store::BYTES_AT_ONCE`], and says where the
+/// next page begins. `items` may go on behind them: then there is a next one.
+pub fn write_items<S, T: Serialize>(
+    text: &mut Text,
+    items: impl Iterator<Item = S>,
+    limit: usize,
+    key: impl Fn(&S) -> String,
+    view: impl Fn(S) -> T,
+) -> io::Result<Option<String>> {
+    let (mut sources, mut room) = (items.peekable(), Room::default());
+    let (mut count, mut next_cursor) = (0, None);
+    while count < limit
+        && room.is_left()
+        && let Some(source) = sources.next()
+    {
+        next_cursor = sources.peek().is_some().then(|| key(&source));
+        if count > 0 {
+            text.write_all(b",")?;
+        }
+        let begin = text.written();
+        serde_json::to_writer(&mut *text, &view(source))?;
+        room.take(text.written() - begin);
+        count += 1;
+    }
+    Ok(next_cursor)
 }
 
 impl<T> Page<T> {
@@ -139,8 +161,23 @@ impl<T> Page<T> {
 }
 
 #[cfg(test)]
+impl LargePage {
+    /// What is written of it.
+    pub(crate) fn to_json(&self) -> String {
+        String::from_utf8(Text::whole(&self.0)).expect("JSON is UTF-8")
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A page of texts, as it is read.
+    #[derive(Deserialize)]
+    struct Listed {
+        items: Vec<String>,
+        next_cursor: Option<String>,
+    }
 
     fn page(after: u32, limit: usize) -> Page<u32> {
         Page::of((after + 1)..=5, limit, ToString::to_string, |item| item)
@@ -158,13 +195,13 @@ mod tests {
     #[test]
     fn a_page_ends_with_the_item_that_takes_the_last_of_its_room_however_large_that_is() {
         let page = |sizes: &[usize], limit| {
-            let items = sizes.iter().copied().enumerate();
-            let page = Page::in_room(
-                items,
-                limit,
-                |(place, _)| place.to_string(),
-                |(_, size)| "x".repeat(size),
-            );
+            let sizes = sizes.to_vec();
+            let page = LargePage::new(move |text| {
+                let items = sizes.iter().copied().enumerate();
+                let key = |(place, _): &(usize, usize)| place.to_string();
+                write_items(text, items, limit, key, |(_, size)| "x".repeat(size))
+            });
+            let page: Listed = serde_json::from_str(&page.to_json()).unwrap();
             (page.items.len(), page.next_cursor)
         };
         let most = store::BYTES_AT_ONCE;

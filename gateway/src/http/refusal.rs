@@ -2,11 +2,14 @@
 //!
 //! A refusal is about the request (4xx), a fault is ours (5xx). A denial is neither: it is a decision and a 200.
 
+use super::writing;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
+use std::io;
+use std::sync::Arc;
 use tokio::task::JoinError;
 
 macro_rules! codes {
@@ -370,7 +373,11 @@ impl Refusal {
 
     /// The problem document, also for an item of a batch.
     pub fn to_problem(&self, request_id: &str) -> String {
-        let problem = Problem {
+        serde_json::to_string(&self.problem(request_id)).expect("strings and numbers always serialize")
+    }
+
+    fn problem<'a>(&'a self, request_id: &'a str) -> Problem<'a> {
+        Problem {
             // RFC 9457 lets a type be a relative reference; it is resolved against the gateway's own documentation.
             r#type: format!("/problems/{}", self.0.code.as_str()),
             title: self.0.code.title(),
@@ -380,13 +387,34 @@ impl Refusal {
             request_id,
             diagnostics: self.0.diagnostics.as_ref(),
             members: &self.0.members,
-        };
-        serde_json::to_string(&problem).expect("strings and numbers always serialize")
+        }
+    }
+
+    /// Whether it may be long: of what is wrong in policies there may be thousands of findings.
+    pub(super) const fn may_be_long(&self) -> bool {
+        self.0.diagnostics.is_some()
     }
 
     /// The whole response.
     pub fn render(&self, request_id: &str) -> Response {
-        let mut response = (self.0.code.status(), self.to_problem(request_id)).into_response();
+        let mut response = self.to_problem(request_id).into_response();
+        self.set_head(&mut response);
+        response
+    }
+
+    /// The whole response, as an answer is written: beside the workers, when its turn has come, if it is long.
+    pub(super) fn render_in_turn(self, request_id: &str) -> Response {
+        let (refusal, request_id) = (Arc::new(self), request_id.to_owned());
+        let written = Arc::clone(&refusal);
+        let mut response = writing::response(move |text| {
+            serde_json::to_writer(text, &written.problem(&request_id)).map_err(io::Error::from)
+        });
+        refusal.set_head(&mut response);
+        response
+    }
+
+    fn set_head(&self, response: &mut Response) {
+        *response.status_mut() = self.0.code.status();
         let headers = response.headers_mut();
         headers.insert(
             header::CONTENT_TYPE,
@@ -398,7 +426,6 @@ impl Refusal {
         for (name, value) in &self.0.headers {
             headers.append(name, value.clone());
         }
-        response
     }
 }
 

@@ -4,9 +4,11 @@
 //! It is the outermost of what is done for a request, so it is also the one place where refusals are rendered and
 //! requests are counted.
 
+use super::answers::Recipient;
 use super::json::readable;
 use super::messagepack;
 use super::refusal::{Code, Refusal};
+use super::writing::Unwritten;
 use crate::gateway::Gateway;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, header};
@@ -107,8 +109,7 @@ impl Reception {
     /// The response that the caller gets.
     pub async fn respond(self, gateway: &Gateway, outcome: Result<Response, Refusal>) -> Response {
         let outcome = match outcome {
-            // Only as it leaves is it known how long it is.
-            Ok(response) => gateway.options.answers.let_out(self.worded(response).await).await,
+            Ok(response) => self.let_out(gateway, response).await,
             Err(refusal) => Err(refusal),
         };
         let mut response = match outcome {
@@ -122,11 +123,36 @@ impl Reception {
         response
     }
 
-    /// A response in the format that the caller wants.
-    async fn worded(&self, mut response: Response) -> Response {
-        if self.may_be_kept && messagepack::has_two_forms(&response) {
+    /// A response as it leaves, whole and in the format that the caller wants.
+    async fn let_out(&self, gateway: &Gateway, mut response: Response) -> Result<Response, Refusal> {
+        let unwritten = match response.extensions_mut().remove::<Unwritten>() {
+            None if self.message.is_some() && Unwritten::is_due(&response) => {
+                Some(Box::pin(Unwritten::of(&gateway.options.answers, &mut response)).await?)
+            }
+            unwritten => unwritten,
+        };
+        let response = match unwritten {
+            Some(unwritten) => {
+                self.note_format(&mut response);
+                // Boxed, because no ask has one, and each would have the room for it.
+                Box::pin(unwritten.write(gateway, response, self.message)).await?
+            }
+            None => self.worded(response).await,
+        };
+        // Only as it leaves is it known how long it is.
+        gateway.options.answers.let_out(response).await
+    }
+
+    /// Says that there is another format, where there is one and that is worth saying.
+    fn note_format(&self, response: &mut Response) {
+        if self.may_be_kept && messagepack::has_two_forms(response) {
             response.headers_mut().append(header::VARY, BY_FORMAT);
         }
+    }
+
+    /// A response in the format that the caller wants.
+    async fn worded(&self, mut response: Response) -> Response {
+        self.note_format(&mut response);
         match self.message {
             Some(name) => messagepack::answer(response, name).await,
             None => response,
@@ -139,8 +165,19 @@ pub async fn layer(State(gateway): State<Arc<Gateway>>, mut request: Request, ne
     let reception = Reception::of(&request, &gateway);
     request.extensions_mut().insert(reception.id.clone());
     let mut response = readable(next.run(request).await).await;
-    let refusal = response.extensions_mut().remove::<Refusal>();
-    let outcome = refusal.map_or(Ok(response), Err);
+    let outcome = match response.extensions_mut().remove::<Refusal>() {
+        Some(refusal) if refusal.may_be_long() => {
+            reception.id.note(&gateway, &refusal);
+            let recipient = response.extensions_mut().remove::<Recipient>();
+            let mut refused = refusal.render_in_turn(reception.id.as_str());
+            refused
+                .extensions_mut()
+                .insert(recipient.unwrap_or_default().told());
+            Ok(refused)
+        }
+        Some(refusal) => Err(refusal),
+        None => Ok(response),
+    };
     reception.respond(&gateway, outcome).await
 }
 

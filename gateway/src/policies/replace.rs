@@ -6,7 +6,7 @@ use super::{NamedDraft, PolicyView, TaggedSet, check_name, says_the_same};
 use crate::changes::Plan;
 use crate::directory::{change, facts};
 use crate::gateway::Gateway;
-use crate::http::{Code, Page, Refusal, SetJson, TenantCaller};
+use crate::http::{Code, Json, Page, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use axum::http::HeaderMap;
@@ -84,7 +84,7 @@ pub async fn replace(
     Extension(caller): Extension<TenantCaller>,
     headers: HeaderMap,
     SetJson(body, _room): SetJson<SetBody>,
-) -> Result<TaggedSet, Refusal> {
+) -> Result<TaggedSet<Json<Page<PolicyView>>>, Refusal> {
     change(&gateway, &caller, |directory, now| {
         check_set(&headers, directory)?;
         let Replaced { mut set, changing } = body.replace(directory, now)?;
@@ -96,10 +96,10 @@ pub async fn replace(
             writes: changing.writes()?,
             answer: TaggedSet {
                 tag: tag_of_set(digest_of_set(&set)),
-                page: Page {
+                page: Json(Page {
                     items,
                     next_cursor: None,
-                },
+                }),
             },
         })
     })

@@ -3,7 +3,8 @@
 use super::{Tagged, find, plan, plan_version, preconditions};
 use crate::directory::{change, read};
 use crate::gateway::Gateway;
-use crate::http::{Code, Empty, Json, OptionalJson, Page, PageQuery, Query, Refusal, TenantCaller};
+use crate::http::page::write_items;
+use crate::http::{Code, Empty, Json, LargePage, OptionalJson, PageQuery, Query, Refusal, TenantCaller};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::HeaderMap;
@@ -34,7 +35,7 @@ pub async fn versions(
     Extension(caller): Extension<TenantCaller>,
     Path(name): Path<String>,
     Query(query): Query<PageQuery>,
-) -> Result<Json<Page<VersionView>>, Refusal> {
+) -> Result<LargePage, Refusal> {
     let before = query.after::<u64>()?;
     let tenant = read(&gateway, &caller)?;
     // Also of a policy that was deleted: this is how one finds what to bring back.
@@ -42,19 +43,22 @@ pub async fn versions(
     let policy = policies
         .get(name.as_str())
         .ok_or_else(|| Refusal::not_found("policy", &name))?;
-    let on_trial = policy.trial.as_ref().map(|trial| trial.version);
-    let versions = policy.versions.iter().rev();
-    let page = Page::in_room(
-        versions.filter(|version| before.is_none_or(|before| version.version < before)),
-        query.limit()?,
-        |version| version.version.to_string(),
-        |version| VersionView {
-            version: Arc::clone(version),
-            enforced: policy.enforced == Some(version.version),
-            on_trial: on_trial == Some(version.version),
-        },
-    );
-    Ok(Json(page))
+    let (policy, limit) = (Arc::clone(policy), query.limit()?);
+    Ok(LargePage::new(move |text| {
+        let on_trial = policy.trial.as_ref().map(|trial| trial.version);
+        let versions = policy.versions.iter().rev();
+        write_items(
+            text,
+            versions.filter(|version| before.is_none_or(|before| version.version < before)),
+            limit,
+            |version| version.version.to_string(),
+            |version| VersionView {
+                version: Arc::clone(version),
+                enforced: policy.enforced == Some(version.version),
+                on_trial: on_trial == Some(version.version),
+            },
+        )
+    }))
 }
 
 /// `POST /v1/policies/{name}/rollback`: a new version that says what an earlier one said, enforced.
