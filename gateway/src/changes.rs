@@ -26,8 +26,10 @@ use engine::{Conflict, EntryKind, Proposal, ProposedEntry, TenantSnapshot};
 use model::{ApiKey, Directory, Name, Noun, TenantId, Timestamp, Write};
 use policy::{Compiler, Diagnostic, Diagnostics, PolicySet};
 use serde_json::{Value, json};
+use std::ops::Deref;
 use std::sync::Arc;
 use store::StoreError;
+use tokio::runtime::Handle;
 
 /// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway;
 /// quarantines, freezes and other gateways move the directory in between, and of several that change the same tenant
@@ -292,35 +294,41 @@ impl Gateway {
         Err(Refusal::contended())
     }
 
-    /// The policies of what is made of a tenant's directory and nobody wants to have in force yet, compiled when it is
-    /// its turn. Other tenants have theirs in between where it takes long, and it ends when the caller hangs up.
-    pub(crate) async fn compile_draft(
+    /// What `make` makes of the policies of what `draft` makes of a tenant's directory, and nobody wants to have in force
+    /// yet, compiled when it is its turn. All of it is done where nobody waits for a decision, and what both keep is
+    /// dropped there: a set of thousands takes long to be laid out and to be dropped, too. Other tenants have their
+    /// turns in between where compiling takes long, and it ends when the caller hangs up.
+    pub(crate) async fn compile_draft<T: Send + 'static>(
         &self,
         tenant: TenantId,
-        draft: impl FnOnce(&Directory) -> Result<Directory, Refusal>,
-    ) -> Result<Drafted, Refusal> {
+        draft: impl FnOnce(&Directory) -> Result<Directory, Refusal> + Send + 'static,
+        make: impl FnOnce(Drafted) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        // Whoever is refused, or hangs up in line, leaves behind what it would be made of.
+        let draft = DroppedAside::new(draft);
         let permit = self.drafts.acquire(tenant).await?;
         // One snapshot for all of it: base policies that came into force meanwhile are no part of what is drafted.
         let snapshot = self.snapshot.load_full();
         let tenant = Arc::clone(crate::gateway::tenant(&snapshot, tenant)?);
         check_in_use(&tenant.directory.tenant)?;
-        let directory = draft(&tenant.directory)?;
         let compiler = Arc::clone(snapshot.compiler());
         let (turns, _waiting) = DraftTurns::begin(&self.drafts, permit);
-        off_the_workers(move || {
+        off_the_workers(move || -> Result<T, Refusal> {
+            let directory = draft.into_inner()(&tenant.directory)?;
             let before = Some(&tenant.directory);
             let goes_on = || turns.goes_on();
             let policies =
                 compiling::compile_new_while(&compiler, &directory, before, &goes_on).map(Arc::new);
-            drop(turns);
-            Drafted {
+            let outcome = make(Drafted {
                 tenant,
                 compiler,
                 directory,
                 policies,
-            }
+            });
+            drop(turns);
+            Ok(outcome)
         })
-        .await
+        .await?
     }
 }
 
@@ -412,9 +420,45 @@ pub(crate) async fn off_the_workers<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     let work = tokio::task::spawn_blocking(work);
     work.await.map_err(|error| {
-        let detail = "the policies could not be compiled, so nothing was changed";
-        Refusal::broken_off(&error, "compiling policies broke off", detail)
+        let detail = "the policies could not be worked on, so nothing was changed";
+        Refusal::broken_off(&error, "work on policies broke off", detail)
     })
+}
+
+/// Something that takes long to be dropped, such as policies that are compiled. It is dropped where nobody waits for a
+/// decision, if nobody else has it any more.
+pub(crate) struct DroppedAside<T: Send + 'static>(Option<T>);
+
+impl<T: Send + 'static> DroppedAside<T> {
+    pub(crate) const fn new(value: T) -> Self {
+        Self(Some(value))
+    }
+
+    /// What is dropped by somebody else then.
+    pub(crate) fn into_inner(mut self) -> T {
+        self.0.take().expect(STILL_THERE)
+    }
+}
+
+/// INVARIANT: only dropping it, or giving it up, takes out what is in it.
+const STILL_THERE: &str = "it is there until it is dropped";
+
+impl<T: Send + 'static> Deref for DroppedAside<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.0.as_ref().expect(STILL_THERE)
+    }
+}
+
+impl<T: Send + 'static> Drop for DroppedAside<T> {
+    fn drop(&mut self) {
+        if let Some(value) = self.0.take()
+            && let Ok(runtime) = Handle::try_current()
+        {
+            drop(runtime.spawn_blocking(move || drop(value)));
+        }
+    }
 }
 
 /// The entry of a change: what happened, and who did it.
@@ -461,7 +505,91 @@ pub(crate) fn unexpected() -> Refusal {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::gateway::Options;
+    use crate::start::{self, Ingredients};
+    use ledger::{SignatureKind, SigningKey};
+    use model::SystemEntropy;
+    use model::time::ManualClock;
+    use policy::BasePolicies;
     use std::fs::{self, File};
+    use std::sync::mpsc;
+    use std::thread::{self, ThreadId};
+    use store_sqlite::SqliteStore;
+
+    /// Says on which thread it is dropped.
+    struct Dropped(mpsc::Sender<ThreadId>);
+
+    impl Drop for Dropped {
+        fn drop(&mut self) {
+            self.0.send(thread::current().id()).unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn what_takes_long_to_be_dropped_is_dropped_on_a_thread_that_nobody_waits_for() {
+        let own = thread::current().id();
+        let (told, telling) = mpsc::channel();
+        drop(DroppedAside::new(Dropped(told.clone())));
+        assert_ne!(telling.recv().unwrap(), own);
+        drop(DroppedAside::new(Dropped(told)).into_inner());
+        assert_eq!(telling.recv().unwrap(), own);
+        assert!(telling.recv().is_err(), "each is dropped once");
+    }
+
+    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+
+    /// A gateway on a new store in this folder, with a tenant.
+    async fn gateway(folder: &tempfile::TempDir) -> Arc<Gateway> {
+        let url = format!("sqlite:{}/ledger.db", folder.path().display());
+        let key = SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).unwrap();
+        let ingredients = Ingredients {
+            store: Arc::new(SqliteStore::open(&url).await.unwrap()),
+            clock: Arc::new(ManualClock::at(Timestamp::from_millis(1_769_851_800_000))),
+            entropy: Arc::new(SystemEntropy),
+            signing_key: Arc::new(key),
+            base_policies: BasePolicies::shipped(),
+            base_file: None,
+            options: Options::default(),
+        };
+        let (gateway, _) = start::start(ingredients).await.unwrap();
+        let tenant = model::Tenant {
+            id: TENANT,
+            name: Name::new("acme").unwrap(),
+            settings: model::Settings::default(),
+            standing: model::Standing::Active,
+            limits: model::LimitTerms::default(),
+            created_at: gateway.clock.now(),
+            deleted_at: None,
+        };
+        let tenant = Arc::new(tenant);
+        let made = gateway.create_tenant_by(By::Start, &tenant).await;
+        made.unwrap();
+        gateway
+    }
+
+    #[tokio::test]
+    async fn a_draft_is_laid_out_and_dropped_on_a_thread_that_nobody_waits_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = gateway(&folder).await;
+        let own = thread::current().id();
+        let (told, telling) = mpsc::channel();
+        let draft = || {
+            let body = Dropped(told.clone());
+            move |directory: &Directory| {
+                let Dropped(told) = &body;
+                told.send(thread::current().id()).unwrap();
+                Ok(directory.clone())
+            }
+        };
+        let made = gateway.compile_draft(TENANT, draft(), |_| thread::current().id());
+        assert_ne!(made.await.unwrap(), own);
+        assert_ne!(telling.recv().unwrap(), own, "it is laid out");
+        assert_ne!(telling.recv().unwrap(), own, "its body is dropped");
+
+        let refused = gateway.compile_draft(TenantId::SYSTEM, draft(), |_| ());
+        assert_eq!(refused.await.unwrap_err().code(), Code::NotFound);
+        assert_ne!(telling.recv().unwrap(), own, "that of one that is refused, too");
+    }
 
     #[test]
     fn a_store_with_another_revision_than_is_in_force_is_told_of() {

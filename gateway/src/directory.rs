@@ -233,8 +233,8 @@ fn check_registered<'n>(
 }
 
 /// The page of a map that a caller asks for, of those values that `keep` keeps, as the map is now. It has a bound in
-/// bytes: what an admin registers may be large. And it has one in the values that are looked at, which are very many where few are kept: a
-/// page may be short, or empty, and go on all the same.
+/// bytes: what an admin registers may be large. And it has one in the values that are looked at, which are very many
+/// where few are kept: a page may be short, or empty, and go on all the same.
 pub(crate) fn page<K, N, V>(
     map: &OrdMap<K, Arc<N>>,
     query: &PageQuery,

@@ -9,6 +9,7 @@ pub mod format;
 mod keeping;
 pub mod one_each;
 mod preconditions;
+mod reading;
 pub mod reload;
 pub mod replace;
 pub mod replay;
@@ -54,7 +55,7 @@ pub struct Draft {
     cedar: Arc<str>,
     #[serde(default)]
     description: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reading::links")]
     links: Vec<PolicyLink>,
     #[serde(default)]
     mode: ModeWord,
@@ -84,7 +85,7 @@ pub struct NamedDraft {
     cedar: Arc<str>,
     #[serde(default)]
     description: Option<String>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "reading::links")]
     links: Vec<PolicyLink>,
     #[serde(default)]
     mode: ModeWord,

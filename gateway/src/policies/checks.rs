@@ -1,14 +1,14 @@
 //! What an editor asks while somebody writes: is it valid, what can it speak of. Nothing is changed and nothing is recorded.
 
 use super::replace::SetBody;
-use crate::changes::off_the_workers;
+use crate::changes::Drafted;
 use crate::compiling;
 use crate::directory::read;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
-use model::{Directory, TenantId};
+use model::Directory;
 use policy::{Diagnostic, PolicySet, SchemaTexts};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -30,40 +30,31 @@ pub async fn validate(
     SetJson(set, _room): SetJson<SetBody>,
 ) -> Result<Json<Validation>, Refusal> {
     let now = gateway.clock.now();
-    let draft = |directory: &Directory| set.applied_to(directory, now);
-    let drafted = gateway.compile_draft(caller.tenant, draft).await?;
-    let (valid, diagnostics) = match drafted.policies {
-        Ok(set) => (
-            true,
-            warnings(&gateway, caller.tenant, set, drafted.directory).await?,
-        ),
-        Err(diagnostics) => (false, json!(diagnostics)),
+    let draft = move |directory: &Directory| set.applied_to(directory, now);
+    let make = |drafted: Drafted| match drafted.policies {
+        Ok(set) => Validation {
+            valid: true,
+            diagnostics: warnings(&set, &drafted.directory),
+        },
+        Err(diagnostics) => Validation {
+            valid: false,
+            diagnostics: json!(diagnostics),
+        },
     };
+    let validation = gateway.compile_draft(caller.tenant, draft, make).await?;
     // It took its time, and whoever asked may not read any more.
     caller.check(&gateway)?;
-    Ok(Json(Validation { valid, diagnostics }))
+    Ok(Json(validation))
 }
 
-/// What is not wrong with a set but odd, also for who is registered now. Users may be many, so they are counted where
-/// nobody waits for a decision.
-async fn warnings(
-    gateway: &Gateway,
-    tenant: TenantId,
-    set: Arc<PolicySet>,
-    directory: Directory,
-) -> Result<Value, Refusal> {
-    if set.approving_groups().is_empty() {
-        return Ok(json!(set.warnings()));
+/// What is not wrong with a set but odd, also for who is registered now.
+fn warnings(set: &PolicySet, directory: &Directory) -> Value {
+    let mut all = set.warnings().to_vec();
+    // Users may be many.
+    if !set.approving_groups().is_empty() {
+        all.extend(short_of_people(set, directory));
     }
-    // It takes a core like a draft, so it takes a place like one; the set is compiled already, so it waits as long as it takes.
-    let permit = gateway.drafts.acquire_for_part(tenant).await;
-    off_the_workers(move || {
-        let short = short_of_people(&set, &directory);
-        drop(permit);
-        let all = [set.warnings(), &short[..]].concat();
-        json!(all)
-    })
-    .await
+    json!(all)
 }
 
 /// Which policies ask for more people of a team than are in it.

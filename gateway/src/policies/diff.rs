@@ -4,6 +4,7 @@
 
 use super::replace::SetBody;
 use super::replay::Candidate;
+use crate::changes::DroppedAside;
 use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
@@ -36,7 +37,8 @@ pub async fn compare(
     Extension(caller): Extension<TenantCaller>,
     SetJson(body, _room): SetJson<Comparing>,
 ) -> Result<Json<Report>, Refusal> {
-    let Candidate { before, after, .. } = gateway.candidate(caller.tenant, &body.candidate).await?;
+    let Candidate { before, after, .. } = gateway.candidate(caller.tenant, body.candidate).await?;
+    let after = DroppedAside::new(after);
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
     let own = gateway.comparisons_of.begin(caller.tenant);
     let _one_of_tenant =

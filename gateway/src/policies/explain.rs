@@ -1,6 +1,7 @@
 //! `POST /v1/policies/try`: what the policies, or others in their place, would say to some asks, and why.
 
 use super::replace::SetBody;
+use crate::changes::DroppedAside;
 use crate::directory::{find_agent, read};
 use crate::gateway::Gateway;
 use crate::http::json::DEPTH_MAX;
@@ -74,17 +75,20 @@ pub async fn try_asks(
     Extension(request_id): Extension<RequestId>,
     SetJson(trial, _room): SetJson<Trial>,
 ) -> Result<Json<Tried>, Refusal> {
-    if trial.asks.is_empty() || trial.asks.len() > ASKS_MAX {
+    let Trial { candidate, asks } = trial;
+    let (candidate, asks) = (candidate.map(DroppedAside::new), DroppedAside::new(asks));
+    if asks.is_empty() || asks.len() > ASKS_MAX {
         let detail = format!("`asks` has 1 to {ASKS_MAX} items");
         return Err(Refusal::new(Code::InvalidField, detail));
     }
-    let tenant = match trial.candidate {
+    let tenant = match candidate {
         None => read(&gateway, &caller)?,
-        Some(set) => Arc::new(gateway.candidate(caller.tenant, &set).await?.after),
+        Some(set) => Arc::new(gateway.candidate(caller.tenant, set.into_inner()).await?.after),
     };
-    let mut results = Vec::with_capacity(trial.asks.len());
+    let tenant = DroppedAside::new(tenant);
+    let mut results = Vec::with_capacity(asks.len());
     let (mut bytes, mut has_begun) = (0, false);
-    for ask in &trial.asks {
+    for ask in asks.iter() {
         let answer = match gateway.try_one(&tenant, ask, &mut has_begun).await {
             Err(refusal) if !has_begun && refusal.code() == Code::Overloaded => return Err(refusal),
             answer => answer,

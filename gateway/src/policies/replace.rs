@@ -2,8 +2,8 @@
 
 use super::keeping::Changing;
 use super::preconditions::{check_set, tag_of_set};
-use super::{NamedDraft, PolicyView, TaggedSet, check_name, says_the_same};
-use crate::changes::Plan;
+use super::{Draft, PolicyView, TaggedSet, check_name, reading, says_the_same};
+use crate::changes::{DroppedAside, Plan};
 use crate::directory::{change, facts};
 use crate::gateway::Gateway;
 use crate::http::{Code, Json, Page, Refusal, SetJson, TenantCaller};
@@ -12,7 +12,7 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use engine::EntryKind;
 use model::policy::digest_of_set;
-use model::{Directory, Noun, Policy, Timestamp, Write};
+use model::{Directory, Noun, Policy, SlashFreeName, Timestamp, Write};
 use serde::Deserialize;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use std::sync::Arc;
 #[derive(Debug, Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SetBody {
-    policies: Vec<NamedDraft>,
+    #[serde(deserialize_with = "reading::policies")]
+    policies: Vec<(SlashFreeName, Draft)>,
 }
 
 /// What a set makes of a directory.
@@ -47,9 +48,8 @@ impl SetBody {
         let names = self.names()?;
         let mut put = Vec::new();
         let mut set = Vec::with_capacity(self.policies.len());
-        for named in &self.policies {
-            let (name, draft) = named.clone().split();
-            let after = draft.applied(directory, &name, now)?;
+        for (name, draft) in &self.policies {
+            let after = draft.applied(directory, name, now)?;
             let before = directory.policies.get(name.as_str());
             if let Some(before) = before.filter(|before| says_the_same(before, &after)) {
                 set.push(Arc::clone(before));
@@ -67,10 +67,10 @@ impl SetBody {
 
     fn names(&self) -> Result<BTreeSet<&str>, Refusal> {
         let mut names = BTreeSet::new();
-        for named in &self.policies {
-            check_name(&named.name)?;
-            if !names.insert(named.name.as_str()) {
-                let detail = format!("`policies`: `{}` stands in the set twice", named.name);
+        for (name, _) in &self.policies {
+            check_name(name)?;
+            if !names.insert(name.as_str()) {
+                let detail = format!("`policies`: `{name}` stands in the set twice");
                 return Err(Refusal::new(Code::InvalidField, detail));
             }
         }
@@ -85,6 +85,7 @@ pub async fn replace(
     headers: HeaderMap,
     SetJson(body, _room): SetJson<SetBody>,
 ) -> Result<TaggedSet<Json<Page<PolicyView>>>, Refusal> {
+    let body = DroppedAside::new(body);
     change(&gateway, &caller, |directory, now| {
         check_set(&headers, directory)?;
         let Replaced { mut set, changing } = body.replace(directory, now)?;

@@ -9,7 +9,7 @@ mod run;
 
 use super::one_each::Begun;
 use super::replace::SetBody;
-use crate::changes::Drafted;
+use crate::changes::{Drafted, DroppedAside};
 use crate::fair_semaphore::BUSY_RETRY_AFTER;
 use crate::gateway::Gateway;
 use crate::http::accept::Accepted;
@@ -113,19 +113,28 @@ pub async fn replay(
     headers: HeaderMap,
     SetJson(body, _room): SetJson<ReplayBody>,
 ) -> Result<Response, Refusal> {
+    let ReplayBody {
+        candidate,
+        from,
+        to,
+        limit: asked,
+    } = body;
+    let candidate = DroppedAside::new(candidate);
     let in_lines = accepts_lines(&headers);
-    let limit = limit(body.limit, in_lines)?;
+    let limit = limit(asked, in_lines)?;
     let place = in_lines.then(|| outgoing::place(&gateway, caller.tenant));
     let place = place.transpose()?;
-    let candidate = gateway.candidate(caller.tenant, &body.candidate).await?;
+    let candidate = gateway.candidate(caller.tenant, candidate.into_inner()).await?;
+    let candidate = DroppedAside::new(candidate);
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
     let permit = Permit::take(&gateway, caller.tenant)?;
     let digest = candidate.after.policies.digest();
-    let range = range::within(&*gateway.store, caller.tenant, body.from, body.to).await?;
-    let running = Running::start(&gateway, candidate, range, limit, permit).map_err(|error| {
-        tracing::error!(%error, "a replay could not be started");
-        Refusal::no_thread()
-    })?;
+    let range = range::within(&*gateway.store, caller.tenant, from, to).await?;
+    let running =
+        Running::start(&gateway, candidate.into_inner(), range, limit, permit).map_err(|error| {
+            tracing::error!(%error, "a replay could not be started");
+            Refusal::no_thread()
+        })?;
     if let Some(place) = place {
         let going = Going {
             gateway,
@@ -213,15 +222,21 @@ pub(super) struct Candidate {
 
 impl Gateway {
     /// A tenant as it would be with this set in place of its own.
-    pub(super) async fn candidate(&self, tenant: TenantId, set: &SetBody) -> Result<Candidate, Refusal> {
+    pub(super) async fn candidate(&self, tenant: TenantId, set: SetBody) -> Result<Candidate, Refusal> {
         let now = self.clock.now();
-        let draft = |directory: &Directory| set.applied_to(directory, now);
+        let draft = move |directory: &Directory| set.applied_to(directory, now);
+        self.compile_draft(tenant, draft, Candidate::of).await?
+    }
+}
+
+impl Candidate {
+    fn of(drafted: Drafted) -> Result<Self, Refusal> {
         let Drafted {
             tenant: before,
             compiler,
             directory,
             policies,
-        } = self.compile_draft(tenant, draft).await?;
+        } = drafted;
         let policies = policies.map_err(|diagnostics| {
             Refusal::new(Code::PolicyInvalid, "the candidate is not valid")
                 .with_diagnostics(json!(diagnostics))
@@ -231,7 +246,7 @@ impl Gateway {
             policies,
             ..TenantSnapshot::clone(&before)
         };
-        Ok(Candidate {
+        Ok(Self {
             before,
             after,
             compiler,

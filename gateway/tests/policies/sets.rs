@@ -178,6 +178,40 @@ async fn a_set_of_more_policies_than_a_tenant_may_have_is_refused() {
     assert_eq!(desk.head().await, head, "nothing was recorded");
 }
 
+/// What is read takes many times its length in memory, for each that waits for its turn.
+#[tokio::test]
+async fn a_body_with_very_many_policies_or_links_is_read_no_further_than_some() {
+    let desk = Desk::open().await;
+    let head = desk.head().await;
+    let names: Vec<_> = (0..40_001).map(|number| format!("p{number}")).collect();
+    let policies: Vec<_> = names.iter().map(|name| (name.as_str(), "")).collect();
+    let policies = set(&policies);
+    let linked = |name: &str, count: usize| {
+        let link = |number| json!({"template": "t", "id": format!("l{number}"), "values": {}});
+        let links: Vec<_> = (0..count).map(link).collect();
+        json!({"name": name, "cedar": "", "links": links})
+    };
+    let linked_twice = json!({"policies": [linked("a", 20_000), linked("b", 20_001)]});
+    let linked = linked("a", 40_001);
+    for (method, path, body, said) in [
+        ("PUT", "", &policies, "`/policies`: no more than 40000 policies"),
+        (
+            "POST",
+            "/validate",
+            &policies,
+            "`/policies`: no more than 40000 policies",
+        ),
+        ("PUT", "", &linked_twice, "`/policies`: no more than 40000 links"),
+        ("PUT", "/a", &linked, "`/links`: no more than 40000 links"),
+        ("POST", "", &linked, "`/links`: no more than 40000 links"),
+    ] {
+        let refused = desk.edit(method, path, body).await;
+        let detail = refused.problem(400, "invalid_field");
+        assert!(detail.starts_with(said), "{method} {path}: {detail}");
+    }
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
 /// All agents stand with each policy in what the digest of a set is of.
 #[tokio::test]
 async fn a_canary_of_too_many_agents_for_so_many_policies_is_refused() {
