@@ -21,7 +21,7 @@ use folder::Evidence;
 use futures_util::FutureExt;
 use ledger::witness::{AddCheckpoint, Cosigned, Uncosigned, cosignature_lines};
 use ledger::{Checkpoint, Note, NoteSignature, VerifierKey};
-use model::Clock;
+use model::{Clock, Timestamp};
 use serde::Deserialize;
 use std::pin::pin;
 use std::sync::Arc;
@@ -173,7 +173,8 @@ impl Witness {
         Ok(read.map_err(|_| Refused::LateBody)??)
     }
 
-    /// Cosigns a checkpoint that continues the last one, after that is on disk. Returns the signature lines.
+    /// Cosigns a checkpoint that continues the last one, after that is on disk. Returns the signature lines. One that is
+    /// on disk is not written again each time: anybody can get it and send it, and everybody waits for the folder.
     async fn cosign(&self, body: &[u8]) -> Result<String, Refused> {
         let request = AddCheckpoint::parse(body)?;
         let note = Note::parse(request.checkpoint.as_bytes()).map_err(Uncosigned::from)?;
@@ -186,8 +187,8 @@ impl Witness {
         let signed = request.verify(&log)?;
         let mut folder = Arc::clone(&self.folder).lock_owned().await;
         let known = folder.cosigned(&claimed.origin)?;
-        let checkpoint = match signed.check(known) {
-            Ok((checkpoint, _)) => checkpoint,
+        let (checkpoint, cosigned) = match signed.check(known) {
+            Ok(checked) => checked,
             Err(uncosigned) => {
                 if let Some(shown) = shown_by(&claimed, known, &uncosigned) {
                     keep_evidence(&folder, &claimed, shown, body);
@@ -195,14 +196,25 @@ impl Witness {
                 return Err(uncosigned.into());
             }
         };
-        let seconds = u64::try_from(self.clock.now().millis() / 1_000).unwrap_or(0);
-        let keys: Vec<_> = self.keys.all().collect();
-        let lines = cosignature_lines(&checkpoint, &keys, seconds);
+        // While the folder is held: no later checkpoint has an earlier time.
+        let now = self.clock.now();
+        if known.size > 0 && cosigned == known && folder.is_just_written(&claimed.origin, now) {
+            drop(folder);
+            return Ok(self.lines(&checkpoint, now));
+        }
+        let lines = self.lines(&checkpoint, now);
         let kept = kept_note(&note, &log, &lines)?;
         // Once begun it is finished, also if whoever asks goes away: the folder is held until then.
-        let keeping = tokio::task::spawn_blocking(move || folder.keep(&checkpoint, &kept));
+        let keeping = tokio::task::spawn_blocking(move || folder.keep(&checkpoint, &kept, now));
         keeping.await.map_err(|_| FolderError::Interrupted)??;
         Ok(lines)
+    }
+
+    /// The lines with which it signs a checkpoint.
+    fn lines(&self, checkpoint: &Checkpoint, now: Timestamp) -> String {
+        let seconds = u64::try_from(now.millis() / 1_000).unwrap_or(0);
+        let keys: Vec<_> = self.keys.all().collect();
+        cosignature_lines(checkpoint, &keys, seconds)
     }
 }
 
@@ -286,9 +298,9 @@ mod tests {
     use canon::Digest;
     use hyper::body::{Frame, SizeHint};
     use ledger::{SignatureKind, SigningKey};
-    use model::Timestamp;
     use model::time::ManualClock;
     use std::convert::Infallible;
+    use std::os::unix::fs::MetadataExt;
     use std::pin::Pin;
     use std::task::{Context, Poll};
     use tempfile::TempDir;
@@ -319,23 +331,30 @@ mod tests {
     /// A witness of the log of one key.
     fn witness_of(log: &SigningKey) -> (Witness, TempDir) {
         let home = tempfile::tempdir().unwrap();
+        (witness_in(log, &home), home)
+    }
+
+    /// The same, in a folder.
+    fn witness_in(log: &SigningKey, home: &TempDir) -> Witness {
         let key = SigningKey::from_seed("w.example", SignatureKind::Cosignature, &[7; 32]).unwrap();
         let (logs, clock) = (
             vec![log.verifier().clone()],
             ManualClock::at(Timestamp::from_millis(1_769_851_800_000)),
         );
         let folder = Folder::open(home.path()).unwrap();
-        (
-            Witness::new(Keyring::of(key), logs, Arc::new(clock), folder),
-            home,
-        )
+        Witness::new(Keyring::of(key), logs, Arc::new(clock), folder)
     }
 
     /// What shows a witness the first entry of a log that this key signs.
     fn first_of(key: &SigningKey) -> Vec<u8> {
+        first_after(0, key)
+    }
+
+    /// The same, to a witness that has cosigned so much before.
+    fn first_after(old_size: u64, key: &SigningKey) -> Vec<u8> {
         let checkpoint = Checkpoint::new("log.example", "tnt_1", 1, Digest::of(b"root"));
         let request = AddCheckpoint {
-            old_size: 0,
+            old_size,
             proof: Vec::new(),
             checkpoint: checkpoint.sign(&[key]).unwrap().to_string(),
         };
@@ -355,6 +374,40 @@ mod tests {
         assert!(cosigning.as_mut().now_or_never().is_none());
         drop(folder);
         assert_eq!(cosigning.await.unwrap().lines().count(), 1);
+    }
+
+    /// The number of the only file of a log in a folder: one that is written again has another.
+    fn file_number(home: &TempDir) -> u64 {
+        let files = std::fs::read_dir(home.path()).unwrap().map(Result::unwrap);
+        let mut of_logs = files.filter(|file| file.file_name() != "lock");
+        let number = of_logs.next().unwrap().metadata().unwrap().ino();
+        assert!(of_logs.next().is_none());
+        number
+    }
+
+    #[tokio::test]
+    async fn what_is_on_disk_is_cosigned_again_and_for_a_minute_not_written_again() {
+        let log = log_key(1);
+        let (mut witness, home) = witness_of(&log);
+        let cosigned = witness.cosign(&first_of(&log)).await.unwrap();
+        let (again, number) = (first_after(1, &log), file_number(&home));
+        // Nothing is waited for: it is answered at once.
+        let repeated = witness.cosign(&again).now_or_never();
+        assert_eq!(repeated.expect("nothing is written").unwrap(), cosigned);
+        assert_eq!(file_number(&home), number);
+        // Later there may be other keys, and back in time it is not known how long ago it was.
+        for millis in [60_000, -1] {
+            let number = file_number(&home);
+            let now = Timestamp::from_millis(witness.clock.now().millis() + millis);
+            witness.clock = Arc::new(ManualClock::at(now));
+            assert_ne!(witness.cosign(&again).await.unwrap(), "");
+            assert_ne!(file_number(&home), number, "{millis}");
+        }
+        // Nor does another process know.
+        drop(witness);
+        let (witness, number) = (witness_in(&log, &home), file_number(&home));
+        witness.cosign(&again).await.unwrap();
+        assert_ne!(file_number(&home), number);
     }
 
     #[tokio::test]

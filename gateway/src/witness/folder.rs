@@ -7,6 +7,7 @@
 use canon::Digest;
 use ledger::witness::Cosigned;
 use ledger::{Checkpoint, NOTE_BYTES_MAX, Note};
+use model::Timestamp;
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read, Write};
@@ -23,6 +24,9 @@ const NAME_DIGITS: usize = 64;
 
 /// Most requests of a kind that are kept of one log as evidence: whoever has its key can make any number of forks.
 const EVIDENCE_MAX: usize = 16;
+/// How long what is cosigned once more is not written once more, in milliseconds. What stands beside it then, the time
+/// and the keys that have signed, is as old as that at most.
+const WRITTEN_AGAIN_MILLIS: i64 = 60_000;
 /// How many of what is unproven stay whatever comes later.
 const FIRST_KEPT: usize = 8;
 
@@ -58,6 +62,8 @@ pub struct Folder {
     found: HashSet<String>,
     /// What this process has cosigned, or read here, of each log that it has cosigned.
     known: HashMap<String, Cosigned>,
+    /// When this process has last written the file of each log.
+    written_at: HashMap<String, Timestamp>,
 }
 
 /// Why nothing can be kept or read.
@@ -118,6 +124,7 @@ impl Folder {
             _lock: lock,
             found: files_of_logs(path).map_err(io)?,
             known: HashMap::new(),
+            written_at: HashMap::new(),
         })
     }
 
@@ -185,17 +192,27 @@ impl Folder {
         }
     }
 
-    /// Keeps what was cosigned of a log. When it returns, that survives the loss of power.
+    /// Whether this process has written the file of a log just now. What it has written there is on disk then.
+    pub(super) fn is_just_written(&self, origin: &str, now: Timestamp) -> bool {
+        let written_at = self.written_at.get(origin);
+        // A clock that was put back says nothing.
+        written_at.is_some_and(|at| (0..WRITTEN_AGAIN_MILLIS).contains(&(now.millis() - at.millis())))
+    }
+
+    /// Keeps what was cosigned of a log, and when. When it returns, that survives the loss of power.
     ///
     /// # Errors
     /// It may not be on disk.
-    pub fn keep(&mut self, checkpoint: &Checkpoint, note: &str) -> Result<(), FolderError> {
+    pub fn keep(&mut self, checkpoint: &Checkpoint, note: &str, now: Timestamp) -> Result<(), FolderError> {
         let Checkpoint {
             origin, size, root, ..
         } = checkpoint;
+        // Where this fails the file may have its name without being on disk.
+        self.written_at.remove(origin);
         self.replace(self.file(origin), note.as_bytes())?;
         let (size, root) = (*size, *root);
         self.known.insert(origin.clone(), Cosigned { size, root });
+        self.written_at.insert(origin.clone(), now);
         Ok(())
     }
 
@@ -350,7 +367,8 @@ mod tests {
     }
 
     fn keep(folder: &mut Folder, origin: &str, size: u64) -> Result<(), FolderError> {
-        folder.keep(&checkpoint(origin, size, b"root"), &note(origin, size))
+        let now = Timestamp::from_millis(1_769_851_800_000);
+        folder.keep(&checkpoint(origin, size, b"root"), &note(origin, size), now)
     }
 
     #[test]
