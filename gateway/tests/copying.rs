@@ -220,6 +220,18 @@ async fn begin_in(target: &FaultyStore<dyn Store>) -> Chain {
     begun
 }
 
+/// Copies into a target that holds one commit, and in which a gateway begins meanwhile. Returns what the copy says, and
+/// the ledger of that gateway.
+async fn copy_while_somebody_begins(world: &World, target: &FaultyStore<dyn Store>) -> (String, Chain) {
+    let (copied, begun) = tokio::join!(copy(&*world.store, target), async {
+        until(|| target.held() == 1).await;
+        let begun = begin_in(target).await;
+        target.let_go();
+        begun
+    });
+    (format!("{:#}", copied.unwrap_err()), begun)
+}
+
 /// As one that was started on the target before it had anything in it: what it answers is in there from then on.
 #[tokio::test]
 async fn a_target_that_somebody_else_writes_to_is_not_to_be_removed() {
@@ -230,13 +242,7 @@ async fn a_target_that_somebody_else_writes_to_is_not_to_be_removed() {
         // The tenant's ledger goes over in one commit, and then the system's.
         target.plan(repeat_n(Fault::Pass, usize::from(begins_late)));
         target.plan([Fault::Hold]);
-        let (copied, begun) = tokio::join!(copy(&*world.store, &target), async {
-            until(|| target.held() == 1).await;
-            let begun = begin_in(&target).await;
-            target.let_go();
-            begun
-        });
-        let said = format!("{:#}", copied.unwrap_err());
+        let (said, begun) = copy_while_somebody_begins(&world, &target).await;
         assert!(
             said.contains("another gateway or copy has written to the target meanwhile"),
             "{begins_late}: {said}"
@@ -254,13 +260,7 @@ async fn no_further_ledger_goes_into_a_target_that_somebody_has_begun_in() {
     world.tenancy("late").await;
     let target = FaultyStore::new(home.open().await);
     target.plan([Fault::Hold]);
-    let (copied, _) = tokio::join!(copy(&*world.store, &target), async {
-        until(|| target.held() == 1).await;
-        let begun = begin_in(&target).await;
-        target.let_go();
-        begun
-    });
-    let said = format!("{:#}", copied.unwrap_err());
+    let (said, _) = copy_while_somebody_begins(&world, &target).await;
     assert!(
         said.contains("keep the target for what it has answered"),
         "{said}"

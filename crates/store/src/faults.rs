@@ -3,6 +3,8 @@
 //! For every durable write there are two bad ends, that it did not happen and that it happened and nobody was told; and
 //! a caller must be right after both. This is a wrapper and not a fake: what it does not spoil goes to a real backend.
 
+mod gate;
+
 use crate::{
     ApprovalFilter, Approvals, Batch, BlockClaim, BucketKey, Buckets, BudgetFilter, BudgetPlace, Budgets,
     ChainPosition, ChangedTenant, CommitError, Counters, DecisionFilter, Directories, Ending, FoundBalances,
@@ -12,6 +14,7 @@ use crate::{
 };
 use async_trait::async_trait;
 use canon::Digest;
+use gate::Gate;
 use ledger::{Head, Tip};
 use model::{
     Approval, ApprovalId, Bucket, Budget, BudgetId, Counter, DecisionId, Name, Reservation, ReservationId,
@@ -22,7 +25,7 @@ use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::Semaphore;
 
 /// What becomes of one commit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -392,38 +395,6 @@ impl Plan {
         self.held.fetch_add(1, Ordering::SeqCst);
         let let_go = self.go.acquire().await;
         let_go.expect("nobody closes it").forget();
-        self.held.fetch_sub(1, Ordering::SeqCst);
-    }
-}
-
-/// A gate that is open until it is closed.
-#[derive(Debug)]
-struct Gate {
-    is_closed: watch::Sender<bool>,
-    held: AtomicUsize,
-    /// How often it was reached so far.
-    reached: AtomicUsize,
-}
-
-impl Default for Gate {
-    fn default() -> Self {
-        Self {
-            is_closed: watch::Sender::new(false),
-            held: AtomicUsize::new(0),
-            reached: AtomicUsize::new(0),
-        }
-    }
-}
-
-impl Gate {
-    /// Waits until it is open.
-    async fn pass(&self) {
-        let mut is_closed = self.is_closed.subscribe();
-        self.reached.fetch_add(1, Ordering::SeqCst);
-        self.held.fetch_add(1, Ordering::SeqCst);
-        while *is_closed.borrow_and_update() {
-            is_closed.changed().await.expect("the gate is still there");
-        }
         self.held.fetch_sub(1, Ordering::SeqCst);
     }
 }
