@@ -17,7 +17,7 @@ use std::iter::repeat_n;
 use std::sync::Arc;
 use store::conformance::commit;
 use store::conformance::sample::{Chain, agent, approval, name};
-use store::faults::{Fault, FaultyStore};
+use store::faults::{At, Fault, FaultyStore};
 use store::{
     ApprovalFilter, Approvals, Batch, Budgets, Directories, ErasureRow, Records, ReplyKey, ReplyRow, Store,
 };
@@ -276,11 +276,11 @@ async fn a_target_that_somebody_begins_in_while_the_source_is_verified_is_left_a
     world.tenancy("acme").await;
     let source = FaultyStore::new(Arc::clone(&world.store));
     let target = FaultyStore::new(home.open().await);
-    source.hold_loads(true);
+    source.hold_at(At::Loads, true);
     let (copied, _) = tokio::join!(copy(&source, &target), async {
-        until(|| source.loads_held() == 1).await;
+        until(|| source.held_at(At::Loads) == 1).await;
         let begun = begin_in(&target).await;
-        source.hold_loads(false);
+        source.hold_at(At::Loads, false);
         begun
     });
     let said = format!("{:#}", copied.unwrap_err());

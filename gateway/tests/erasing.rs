@@ -16,7 +16,7 @@ use stage::Stage;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::faults::Fault;
+use store::faults::{At, Fault};
 use store::{BlockClaim, Store};
 use support::hand::Hand;
 use support::tenancy::{ENTRIES, Tenancy, ask, merging, reading};
@@ -455,13 +455,13 @@ async fn a_receipt_that_is_asked_for_while_its_decision_is_erased_is_not_found()
     let stage = Stage::set().await;
     let answer = stage.ask(&stage::reading()).await.expect(200);
     let path = format!("/v1/receipts/{}", id(&answer));
-    stage.faults.hold_receipts(true);
+    stage.faults.hold_at(At::Receipts, true);
     let (receipt, ()) = tokio::join!(stage.get(&path, &stage.agent.token), async {
-        until(|| stage.faults.receipts_held() == 1).await;
+        until(|| stage.faults.held_at(At::Receipts) == 1).await;
         let what = json!({"agent": stage.agent.id});
         let erased = stage.admin("POST", "/v1/ledger/erase", &what).await;
         assert_eq!(erased.expect(200)["erased"], 1);
-        stage.faults.hold_receipts(false);
+        stage.faults.hold_at(At::Receipts, false);
     });
     assert_eq!(receipt.expect(404)["code"], "not_found");
 }
@@ -540,12 +540,12 @@ async fn an_erasure_waits_until_the_one_before_is_recorded_and_nobody_else_does(
 async fn an_outcome_that_is_reported_while_its_decision_is_erased_is_erased_with_it() {
     let stage = Arc::new(Stage::set().await);
     let answer = stage.ask(&stage::reading()).await.expect(200);
-    stage.faults.hold_taking(true);
+    stage.faults.hold_at(At::Taking, true);
     let erasing = erasing(&stage);
     // By then it has looked for what was reported.
-    until(|| stage.faults.taking_held() == 1).await;
+    until(|| stage.faults.held_at(At::Taking) == 1).await;
     report(&stage, &answer).await.expect(201);
-    stage.faults.hold_taking(false);
+    stage.faults.hold_at(At::Taking, false);
     let both = json!({"erased": 2, "waiting": 0, "done": true});
     assert_eq!(erasing.await.unwrap().expect(200), both);
     assert_eq!(stage.count("bodies_erased").await, 1);
@@ -561,19 +561,19 @@ async fn outcomes_that_are_reported_one_after_the_other_do_not_keep_their_decisi
     for _ in 0..10 {
         answers.push(stage.ask(&stage::reading()).await.expect(200));
     }
-    stage.faults.hold_taking(true);
+    stage.faults.hold_at(At::Taking, true);
     let erasing = erasing(&stage);
     for answer in &answers {
         // By then this attempt has looked for what was reported.
-        until(|| stage.faults.taking_held() == 1).await;
+        until(|| stage.faults.held_at(At::Taking) == 1).await;
         report(&stage, answer).await.expect(201);
-        stage.faults.hold_taking(false);
+        stage.faults.hold_at(At::Taking, false);
         // Behind this attempt and before the next one.
         let turn = stage.gateway.erasing.lock().await;
-        stage.faults.hold_taking(true);
+        stage.faults.hold_at(At::Taking, true);
         drop(turn);
     }
-    stage.faults.hold_taking(false);
+    stage.faults.hold_at(At::Taking, false);
     let all = json!({"erased": 20, "waiting": 0, "done": true});
     assert_eq!(erasing.await.unwrap().expect(200), all);
     assert_eq!(stage.count("bodies_erased").await, 1);
@@ -659,12 +659,12 @@ async fn what_was_erased_is_not_answered_again_while_the_index_is_worked_on() {
     let erasing = erasing(&stage);
     // By then it has taken them out for the first time.
     until(|| stage.faults.held() == 1).await;
-    stage.faults.hold_taking(true);
+    stage.faults.hold_at(At::Taking, true);
     stage.faults.let_go();
-    until(|| stage.faults.taking_held() == 1).await;
+    until(|| stage.faults.held_at(At::Taking) == 1).await;
     let again = stage.ask(&ask).await.expect(200);
     assert_ne!(again["decision_id"], first["decision_id"]);
-    stage.faults.hold_taking(false);
+    stage.faults.hold_at(At::Taking, false);
     assert_eq!(erasing.await.unwrap().expect(200)["erased"], 1);
 }
 

@@ -24,7 +24,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::Store;
-use store::faults::{Fault, FaultyStore};
+use store::faults::{At, Fault, FaultyStore};
 use support::hand::Hand;
 use support::home::{self, Home};
 use support::tenancy::{ENTRIES, Tenancy, injected, merging, reading};
@@ -877,7 +877,7 @@ async fn what_operators_have_begun_is_not_recorded_where_it_is_not_known_whether
         begun.push(call(path, body).hold().await);
     }
     let before = deaf.store.head(tenant).await.unwrap();
-    faults.hold_changes(true);
+    faults.hold_at(At::Changes, true);
     let path = format!("/v1/keys/{}", second["id"].as_str().unwrap());
     let deleted = world.call("DELETE", &path, operator).send().await;
     deleted.expect(204);
@@ -888,7 +888,7 @@ async fn what_operators_have_begun_is_not_recorded_where_it_is_not_known_whether
     }
     assert_eq!(deaf.store.head(tenant).await.unwrap(), before);
 
-    faults.hold_changes(false);
+    faults.hold_at(At::Changes, false);
     for (path, body) in &wanted {
         let again = answered(|| call(path, body).send()).await;
         again.problem(401, "invalid_token");
@@ -1315,14 +1315,14 @@ async fn what_has_changed_is_read_whole_where_another_database_took_over_meanwhi
     eventually(is_followed).await;
     let read = faults.directories_read();
     for (user, is_another) in [("/v1/users/ann", false), ("/v1/users/ben", true)] {
-        faults.hold_changes(true);
+        faults.hold_at(At::Changes, true);
         cluster.change(0, "PUT", user, &json!({})).await;
-        eventually(|| async { faults.changes_held() > 0 }).await;
+        eventually(|| async { faults.held_at(At::Changes) > 0 }).await;
         if is_another {
             // The table is in another file, as that of another database would be.
             hand.run("VACUUM FULL tenants").await;
         }
-        faults.hold_changes(false);
+        faults.hold_at(At::Changes, false);
         eventually(is_followed).await;
         assert_eq!(faults.directories_read() > read, is_another, "{user}");
     }
@@ -1334,12 +1334,12 @@ async fn what_was_read_of_a_database_is_looked_for_in_the_one_that_took_over_mea
     let cluster = Cluster::new().await;
     let (world, faults) = cluster.join(Options::default()).await;
     let continuity = &world.gateway.snapshot.continuity;
-    faults.hold_loads(true);
+    faults.hold_at(At::Loads, true);
     let body = json!({"name": "globex"});
     let made = cluster.worlds[0].post("/v1/tenants", cluster.operator.reveal(), &body);
     let new: TenantId = made.await.expect(201)["id"].as_str().unwrap().parse().unwrap();
     // It is read by itself, and so is the system's, which has moved with it.
-    eventually(|| async { faults.loads_held() > 1 }).await;
+    eventually(|| async { faults.held_at(At::Loads) > 1 }).await;
     // Its only entry is another one there.
     let mut hand = Hand::on(&world.home, new).await;
     hand.disarm().await;
@@ -1359,7 +1359,7 @@ async fn what_was_read_of_a_database_is_looked_for_in_the_one_that_took_over_mea
     })
     .await;
     assert!(!continuity.has_lost(new));
-    faults.hold_loads(false);
+    faults.hold_at(At::Loads, false);
     eventually(|| async { continuity.has_lost(new) }).await;
 }
 
@@ -1502,14 +1502,14 @@ async fn what_was_judged_before_the_database_has_lost_something_is_not_recorded(
     let mut looks_up = reading();
     looks_up["approval_id"] = json!(ApprovalId::new(BEGINNING, &SystemEntropy).to_string());
     let asks = json!({"asks": [reading(), looks_up]});
-    faults.hold_approvals(true);
+    faults.hold_at(At::Approvals, true);
     let (batch, ()) = tokio::join!(world.post("/v1/authorize/batch", token, &asks), async {
-        eventually(|| async { faults.approvals_held() == 1 }).await;
+        eventually(|| async { faults.held_at(At::Approvals) == 1 }).await;
         lose(&mut hand).await;
         let other = named(injected(), "call-1");
         let asked = answered(|| world.post("/v1/authorize", token, &other)).await;
         assert_eq!(asked.expect(200)["receipt"]["seq"], ENTRIES + 1);
-        faults.hold_approvals(false);
+        faults.hold_at(At::Approvals, false);
     });
     batch.problem(503, "ledger_unavailable");
 }

@@ -17,7 +17,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 use stage::{Stage, asking as asking_for, changing, injected, named, reading};
 use std::time::{Duration, Instant};
-use store::faults::Fault;
+use store::faults::{At, Fault};
 use support::{BEGINNING, until};
 
 #[expect(clippy::unnecessary_wraps, reason = "agents and tenants have one or none")]
@@ -589,12 +589,12 @@ async fn what_lies_about_of_many_buckets_is_given_back_in_few_writes() {
 async fn a_round_ends_behind_a_slow_write_and_what_was_not_given_back_serves_until_the_next_one() {
     let idle = Idle::new().await;
     let faults = &idle.stage.faults;
-    faults.hold_give_backs(true);
+    faults.hold_at(At::GiveBacks, true);
     let slow = async {
-        until(|| faults.give_backs_held() == 1).await;
+        until(|| faults.held_at(At::GiveBacks) == 1).await;
         // Longer than a round gives tokens back.
         tokio::time::sleep(Duration::from_millis(150)).await;
-        faults.hold_give_backs(false);
+        faults.hold_at(At::GiveBacks, false);
     };
     let (given_back, ()) = tokio::join!(idle.limits.give_back_idle(), slow);
     given_back.unwrap();
@@ -782,20 +782,20 @@ async fn a_lease_for_a_caller_that_hung_up_serves_the_next_ask() {
         let shown = stage.get("/v1/quota", &stage.agent.token).await.expect(200);
         shown["remaining"]["tokens"].as_u64().unwrap()
     };
-    stage.faults.hold_leases(true);
+    stage.faults.hold_at(At::Leases, true);
     let ask = reading();
     tokio::select! {
         biased;
         // Not through a socket, behind which an ask is answered whether somebody waits for it or not.
         reply = stage.call("POST", "/v1/authorize", &stage.agent.token).json(&ask).respond() => panic!("it was answered: {reply:?}"),
         () = async {
-            while stage.faults.leases_held() == 0 {
+            while stage.faults.held_at(At::Leases) == 0 {
                 tokio::task::yield_now().await;
             }
         } => {}
     }
-    stage.faults.hold_leases(false);
-    while stage.faults.leases_held() > 0 {
+    stage.faults.hold_at(At::Leases, false);
+    while stage.faults.held_at(At::Leases) > 0 {
         tokio::task::yield_now().await;
     }
     stage.ask(&ask).await.expect(200);
@@ -816,13 +816,13 @@ async fn whoever_hangs_up_while_others_ask_for_a_lease_asks_for_none() {
             tokio::task::yield_now().await;
         }
     };
-    stage.faults.hold_leases(true);
+    stage.faults.hold_at(At::Leases, true);
     let mut first = std::pin::pin!(call());
     tokio::select! {
         biased;
         reply = &mut first => panic!("it was answered: {reply:?}"),
         () = async {
-            while stage.faults.leases_held() == 0 {
+            while stage.faults.held_at(At::Leases) == 0 {
                 tokio::task::yield_now().await;
             }
         } => {}
@@ -832,7 +832,7 @@ async fn whoever_hangs_up_while_others_ask_for_a_lease_asks_for_none() {
         reply = call() => panic!("it was answered: {reply:?}"),
         () = a_while() => {}
     }
-    stage.faults.hold_leases(false);
+    stage.faults.hold_at(At::Leases, false);
     assert_eq!(first.await.status(), StatusCode::OK);
     a_while().await;
     assert_eq!(stage.faults.leases() - before, 1);

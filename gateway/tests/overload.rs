@@ -19,7 +19,7 @@ use stage::{Stage, changing, named, reading};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use store::faults::Fault;
+use store::faults::{At, Fault};
 use support::{Held, Reply, until};
 use tokio::task::JoinHandle;
 
@@ -300,16 +300,16 @@ async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_
     let mut long = with_long_text(changing());
     // It is looked up before anything is judged, and there it is held.
     long["approval_id"] = json!("apr_00000000000000000000000000");
-    stage.faults.hold_approvals(true);
+    stage.faults.hold_at(At::Approvals, true);
     let first = post(&stage, "/v1/authorize", long.clone());
-    until(|| stage.faults.approvals_held() == 1).await;
+    until(|| stage.faults.held_at(At::Approvals) == 1).await;
     // What the others take: they would wait for the first, and not for as long as this may take.
     let bounds = Bounds::of(&stage.gateway.options).of_agents_of(stage.tenant);
     let of_others = bounds.keep((KEPT - 1) * LONG_TEXT).unwrap();
     // Which leaves less than several evaluations take that are short but for their defaults.
     long["context"]["attributes"] = json!({"note": "x".repeat(200_000)});
     let last = post(&stage, "/v1/authorize", long.clone());
-    until(|| stage.faults.approvals_held() == 2).await;
+    until(|| stage.faults.held_at(At::Approvals) == 2).await;
     let several = json!({
         "subject": {"type": "agent", "id": "builder"},
         "action": {"name": "create_issue", "properties": {"text": "x".repeat(2_000)}},
@@ -336,7 +336,7 @@ async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_
     waited_for.finish().await.expect(200);
     let beside = with_long_text(support::tenancy::reading());
     stage.authorize(&other.token, &beside).await;
-    stage.faults.hold_approvals(false);
+    stage.faults.hold_at(At::Approvals, false);
     drop(of_others);
     for asked in [first, last] {
         asked.await.unwrap().problem(409, "approval_not_usable");
@@ -490,20 +490,20 @@ async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused(
     let stage = Arc::new(Stage::set().await);
     let other = stage.tenancy("quiet").await;
     let at_once = stage.store.readers() - READERS_LEFT;
-    stage.faults.hold_lists(true);
+    stage.faults.hold_at(At::Lists, true);
     let count = at_once + READS_WAITING + REFUSED;
     let lists: Vec<_> = (0..count)
         .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
         .collect();
     let finished = || lists.iter().filter(|list| list.is_finished()).count();
-    until(|| finished() >= REFUSED && stage.faults.lists_held() == at_once).await;
+    until(|| finished() >= REFUSED && stage.faults.held_at(At::Lists) == at_once).await;
     let mut ask = support::tenancy::reading();
     ask["approval_id"] = json!("apr_00000000000000000000000000");
     let asked = stage.post("/v1/authorize", &other.token, &ask).await;
     asked.problem(409, "approval_not_usable");
     let ready = stage.get("/readyz", "").await;
     assert_eq!(ready.status, 200, "{}", ready.text());
-    assert_eq!(stage.faults.lists_held(), at_once);
+    assert_eq!(stage.faults.held_at(At::Lists), at_once);
     // Whoever has to stop the agents that do this.
     let of_people = {
         let stage = Arc::clone(&stage);
@@ -514,7 +514,7 @@ async fn lists_of_one_tenant_leave_readers_to_others_and_a_long_line_is_refused(
     };
     tokio::time::sleep(LONG).await;
     assert!(!of_people.is_finished(), "it waits, and is not refused");
-    stage.faults.hold_lists(false);
+    stage.faults.hold_at(At::Lists, false);
     of_people.await.unwrap().expect(200);
     let replies = join_all(lists).await.into_iter().map(Result::unwrap);
     let (listed, refused): (Vec<_>, Vec<_>) = replies.partition(|reply| reply.status == 200);
@@ -568,11 +568,11 @@ async fn asks_that_have_something_looked_up_wait_in_a_line_in_which_tenants_take
     left.abort();
     until(|| waiting() == (2, 1)).await;
     // With one place free, the other tenant goes before what is left of the first.
-    stage.faults.hold_approvals(true);
+    stage.faults.hold_at(At::Approvals, true);
     drop(taken.pop());
-    until(|| stage.faults.approvals_held() == 1).await;
+    until(|| stage.faults.held_at(At::Approvals) == 1).await;
     assert_eq!(waiting(), (2, 0));
-    stage.faults.hold_approvals(false);
+    stage.faults.hold_at(At::Approvals, false);
     others.await.unwrap().problem(409, "approval_not_usable");
     looked_up.await.unwrap().problem(409, "approval_not_usable");
     let answers = in_batch.await.unwrap().expect(200);
@@ -607,11 +607,11 @@ async fn what_is_read_before_an_outcome_or_an_extension_waits_in_line() {
     let stage = Arc::new(Stage::set().await);
     let decided = stage.ask(&reading()).await.expect(200);
     let at_once = stage.store.readers() - READERS_LEFT;
-    stage.faults.hold_lists(true);
+    stage.faults.hold_at(At::Lists, true);
     let lists: Vec<_> = (0..at_once)
         .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
         .collect();
-    until(|| stage.faults.lists_held() == at_once).await;
+    until(|| stage.faults.held_at(At::Lists) == at_once).await;
     let decision = decided["decision_id"].as_str().unwrap();
     let outcome = format!("/v1/decisions/{decision}/outcome");
     let reported = post(&stage, &outcome, json!({"status": "not_executed"}));
@@ -619,7 +619,7 @@ async fn what_is_read_before_an_outcome_or_an_extension_waits_in_line() {
     let extended = post(&stage, extend, json!({"ttl_ms": 60_000}));
     tokio::time::sleep(LONG).await;
     assert!(!reported.is_finished() && !extended.is_finished());
-    stage.faults.hold_lists(false);
+    stage.faults.hold_at(At::Lists, false);
     reported.await.unwrap().expect(201);
     assert_eq!(extended.await.unwrap().expect(404)["code"], "not_found");
     for list in lists {
@@ -644,10 +644,10 @@ async fn what_is_read_for_a_trial_a_new_budget_and_the_answer_to_a_vote_waits_in
     ask["approval_id"] = json!(approval);
     ask["agent"] = json!({"id": stage.agent.id});
     let at_once = stage.store.readers() - READERS_LEFT;
-    stage.faults.hold_lists(true);
+    stage.faults.hold_at(At::Lists, true);
     let list = || get(&stage, "/v1/approvals", &ann);
     let lists: Vec<_> = (0..at_once).map(|_| list()).collect();
-    until(|| stage.faults.lists_held() == at_once).await;
+    until(|| stage.faults.held_at(At::Lists) == at_once).await;
     let vote = format!("/v1/approvals/{approval}/approve");
     let voted = post_as(&stage, &ann, &vote, json!({"reason": "looked at it"}));
     let (editor, admin) = (role(&stage, "policy_editor").await, role(&stage, "admin").await);
@@ -667,7 +667,7 @@ async fn what_is_read_for_a_trial_a_new_budget_and_the_answer_to_a_vote_waits_in
     assert!(!voted.is_finished(), "it was answered beside them");
     assert!(!tried.is_finished(), "it was tried beside them");
     assert!(!made.is_finished(), "it was made beside them");
-    stage.faults.hold_lists(false);
+    stage.faults.hold_at(At::Lists, false);
     assert_eq!(voted.await.unwrap().expect(200)["id"], approval);
     let tried = tried.await.unwrap().expect(200);
     assert_eq!(tried["results"][0]["decision"], "allow");
@@ -764,16 +764,16 @@ async fn a_list_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_read(
     let stage = Arc::new(Stage::set().await);
     let at_once = stage.store.readers() - READERS_LEFT;
     let list = || get(&stage, "/v1/approvals", &stage.agent.token);
-    stage.faults.hold_lists(true);
+    stage.faults.hold_at(At::Lists, true);
     let left: Vec<_> = (0..at_once).map(|_| list()).collect();
-    until(|| stage.faults.lists_held() == at_once).await;
+    until(|| stage.faults.held_at(At::Lists) == at_once).await;
     for list in left {
         list.abort();
     }
     let later = list();
     tokio::time::sleep(LONG).await;
-    assert_eq!(stage.faults.lists_held(), at_once);
-    stage.faults.hold_lists(false);
+    assert_eq!(stage.faults.held_at(At::Lists), at_once);
+    stage.faults.hold_at(At::Lists, false);
     later.await.unwrap().expect(200);
 }
 
@@ -884,11 +884,11 @@ async fn whose_token_is_deleted_in_line_reads_nothing() {
     let stage = Arc::new(Stage::set().await);
     let leaving = stage.hire(json!({"name": "leaving"})).await;
     let at_once = stage.store.readers() - READERS_LEFT;
-    stage.faults.hold_lists(true);
+    stage.faults.hold_at(At::Lists, true);
     let lists: Vec<_> = (0..at_once)
         .map(|_| get(&stage, "/v1/approvals", &stage.agent.token))
         .collect();
-    until(|| stage.faults.lists_held() == at_once).await;
+    until(|| stage.faults.held_at(At::Lists) == at_once).await;
     let late = get(&stage, "/v1/approvals", &leaving.token);
     tokio::time::sleep(LONG).await;
     let tokens = format!("/v1/agents/{}/tokens", leaving.id);
@@ -897,7 +897,7 @@ async fn whose_token_is_deleted_in_line_reads_nothing() {
     let token = format!("{tokens}/{}", shown["items"][0]["id"].as_str().unwrap());
     let delete = stage.call("DELETE", &token, &stage.operator).tenant(stage.tenant);
     delete.send().await.expect(204);
-    stage.faults.hold_lists(false);
+    stage.faults.hold_at(At::Lists, false);
     late.await.unwrap().problem(401, "invalid_token");
     for list in lists {
         list.await.unwrap().expect(200);

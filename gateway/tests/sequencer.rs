@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use store::conformance::try_commit;
-use store::faults::Fault;
+use store::faults::{At, Fault};
 use store::{Advance, Batch, EntryRow};
 use support::{Reply, patiently, until};
 use tokio::runtime::Handle;
@@ -433,17 +433,17 @@ async fn a_store_that_cannot_be_read_after_a_failure_answers_nothing_until_it_ca
 #[tokio::test]
 async fn a_gateway_whose_store_stands_still_is_not_waited_for_to_be_ready() {
     let stage = Stage::set().await;
-    stage.faults.hold_entries(true);
+    stage.faults.hold_at(At::Entries, true);
     let told = tokio::time::timeout(Duration::from_mins(1), stage.get("/readyz", "")).await;
     assert_unavailable(&told.unwrap());
-    stage.faults.hold_entries(false);
+    stage.faults.hold_at(At::Entries, false);
     assert_eq!(patiently(|| stage.get("/readyz", "")).await.status, 200);
 }
 
 #[tokio::test]
 async fn metrics_are_told_while_the_store_stands_still() {
     let stage = Stage::set().await;
-    stage.faults.hold_entries(true);
+    stage.faults.hold_at(At::Entries, true);
     // The second one finds a run that has not ended.
     for _ in 0..2 {
         let told = tokio::time::timeout(Duration::from_mins(1), stage.get("/metrics", "")).await;
@@ -451,7 +451,7 @@ async fn metrics_are_told_while_the_store_stands_still() {
         assert!(metrics.contains("countersign_ledger_healthy 1"), "{metrics}");
         assert!(metrics.contains("countersign_database_bytes 0\n"), "{metrics}");
     }
-    stage.faults.hold_entries(false);
+    stage.faults.hold_at(At::Entries, false);
     // What was found out after everybody had gone is known, too.
     let metrics = &stage.gateway.metrics;
     until(|| !metrics.render(0, true).contains("countersign_database_bytes 0\n")).await;

@@ -66,243 +66,177 @@ pub enum Damaged {
 #[error("a fault was planned")]
 pub struct Planned;
 
+macro_rules! places {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Where whoever uses the store can be held, see [`FaultyStore::hold_at`].
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum At { $($(#[$doc])* $name,)* }
+
+        impl At {
+            /// How many there are.
+            const COUNT: usize = [$(Self::$name,)*].len();
+        }
+    };
+}
+
+places! {
+    /// Before approvals are listed.
+    Lists,
+    /// Before entries or the size of the database are read.
+    Entries,
+    /// Before an approval is looked up.
+    Approvals,
+    /// Before a receipt is looked up.
+    Receipts,
+    /// When something of a bucket was lent, before it is told.
+    Leases,
+    /// When tokens were given back, before it is told.
+    GiveBacks,
+    /// When directories were read whole, before it is told.
+    Loads,
+    /// When budgets were listed, where there are some, before it is told.
+    Budgets,
+    /// When what has changed of directories was read, before it is told.
+    Changes,
+    /// Before blocks are taken out of the search index.
+    Taking,
+}
+
 /// A store, and what is to become of the next commits to it.
 #[derive(Debug)]
 pub struct FaultyStore<S: ?Sized> {
-    plan: Arc<Plan>,
-    reads_fail: Arc<AtomicBool>,
-    turns: Arc<AtomicUsize>,
-    leases: Arc<AtomicUsize>,
-    give_backs: Arc<AtomicUsize>,
-    directories_read: Arc<AtomicUsize>,
-    reservation_reads: Arc<AtomicUsize>,
-    approval_reads: Arc<AtomicUsize>,
-    most_contents: Arc<AtomicUsize>,
-    lists: Arc<Gate>,
-    entries: Arc<Gate>,
-    approvals: Arc<Gate>,
-    receipts: Arc<Gate>,
-    lent: Arc<Gate>,
-    given_back: Arc<Gate>,
-    loads: Arc<Gate>,
-    budgets: Arc<Gate>,
-    changes: Arc<Gate>,
-    taken: Arc<Gate>,
-    /// Whose search index cannot be read. Locked for a look.
-    unindexed: Arc<Mutex<Option<TenantId>>>,
-    /// What is found damaged, and by how many more reads. Locked for a look.
-    damaged: Arc<Mutex<Option<(Damaged, usize)>>>,
+    faults: Arc<Faults>,
     inner: Arc<S>,
+}
+
+/// What fails, who is held and what was counted, also in the store for work in the background.
+#[derive(Debug, Default)]
+struct Faults {
+    plan: Plan,
+    reads_fail: AtomicBool,
+    turns: AtomicUsize,
+    leases: AtomicUsize,
+    give_backs: AtomicUsize,
+    directories_read: AtomicUsize,
+    reservation_reads: AtomicUsize,
+    approval_reads: AtomicUsize,
+    most_contents: AtomicUsize,
+    /// One for each [`At`], in that order.
+    gates: [Gate; At::COUNT],
+    /// Whose search index cannot be read. Locked for a look.
+    unindexed: Mutex<Option<TenantId>>,
+    /// What is found damaged, and by how many more reads. Locked for a look.
+    damaged: Mutex<Option<(Damaged, usize)>>,
 }
 
 impl<S: Store + ?Sized> FaultyStore<S> {
     /// A store that passes everything on until it is told otherwise.
     pub fn new(inner: Arc<S>) -> Self {
         Self {
-            plan: Arc::default(),
-            reads_fail: Arc::default(),
-            turns: Arc::default(),
-            leases: Arc::default(),
-            give_backs: Arc::default(),
-            directories_read: Arc::default(),
-            reservation_reads: Arc::default(),
-            approval_reads: Arc::default(),
-            most_contents: Arc::default(),
-            lists: Arc::default(),
-            entries: Arc::default(),
-            approvals: Arc::default(),
-            receipts: Arc::default(),
-            lent: Arc::default(),
-            given_back: Arc::default(),
-            loads: Arc::default(),
-            budgets: Arc::default(),
-            changes: Arc::default(),
-            taken: Arc::default(),
-            unindexed: Arc::default(),
-            damaged: Arc::default(),
+            faults: Arc::default(),
             inner,
         }
     }
 
     /// Adds to what is to become of the next commits, one after the other. The ones after that pass.
     pub fn plan(&self, faults: impl IntoIterator<Item = Fault>) {
-        self.plan.lock().extend(faults);
+        self.faults.plan.lock().extend(faults);
     }
 
     /// Forgets what was planned and has not come to pass, and who was let go without being held.
     pub fn forget_plan(&self) {
-        self.plan.lock().clear();
-        self.plan.go.forget_permits(usize::MAX);
+        self.faults.plan.lock().clear();
+        self.faults.plan.go.forget_permits(usize::MAX);
     }
 
     /// How many commits are held now.
     pub fn held(&self) -> usize {
-        self.plan.held.load(Ordering::SeqCst)
+        self.faults.plan.held.load(Ordering::SeqCst)
     }
 
     /// Lets one commit go: one that is held, or the next one that would be.
     pub fn let_go(&self) {
-        self.plan.go.add_permits(1);
+        self.faults.plan.go.add_permits(1);
     }
 
     /// How many bytes the bodies of entries have in the largest commit so far.
     pub fn largest_commit(&self) -> usize {
-        self.plan.largest.load(Ordering::SeqCst)
+        self.faults.plan.largest.load(Ordering::SeqCst)
     }
 
     /// Makes everything but commits fail from now on, or nothing.
     pub fn fail_reads(&self, fail: bool) {
-        self.reads_fail.store(fail, Ordering::SeqCst);
+        self.faults.reads_fail.store(fail, Ordering::SeqCst);
     }
 
     /// How many turns were taken so far. Who appends takes none.
     pub fn turns(&self) -> usize {
-        self.turns.load(Ordering::SeqCst)
+        self.faults.turns.load(Ordering::SeqCst)
     }
 
     /// How often directories were read whole so far.
     pub fn directories_read(&self) -> usize {
-        self.directories_read.load(Ordering::SeqCst)
+        self.faults.directories_read.load(Ordering::SeqCst)
     }
 
     /// How many leases buckets were asked for so far.
     pub fn leases(&self) -> usize {
-        self.leases.load(Ordering::SeqCst)
+        self.faults.leases.load(Ordering::SeqCst)
     }
 
     /// How often tokens were given back so far, of however many buckets.
     pub fn give_backs(&self) -> usize {
-        self.give_backs.load(Ordering::SeqCst)
+        self.faults.give_backs.load(Ordering::SeqCst)
     }
 
-    /// Holds whoever lists approvals from now on, or lets everybody go.
-    pub fn hold_lists(&self, hold: bool) {
-        self.lists.is_closed.send_replace(hold);
+    /// Holds whoever comes here from now on, or lets everybody go.
+    pub fn hold_at(&self, at: At, hold: bool) {
+        self.faults.gate(at).is_closed.send_replace(hold);
     }
 
-    /// How many lists of approvals are held now.
-    pub fn lists_held(&self) -> usize {
-        self.lists.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever reads entries or the size of the database from now on, or lets everybody go.
-    pub fn hold_entries(&self, hold: bool) {
-        self.entries.is_closed.send_replace(hold);
-    }
-
-    /// Holds whoever looks up an approval from now on, or lets everybody go.
-    pub fn hold_approvals(&self, hold: bool) {
-        self.approvals.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn approvals_held(&self) -> usize {
-        self.approvals.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever looks up a receipt from now on, or lets everybody go.
-    pub fn hold_receipts(&self, hold: bool) {
-        self.receipts.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn receipts_held(&self) -> usize {
-        self.receipts.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever was lent something of a bucket before it is told, from now on, or lets everybody go.
-    pub fn hold_leases(&self, hold: bool) {
-        self.lent.is_closed.send_replace(hold);
-    }
-
-    /// How many leases are held now.
-    pub fn leases_held(&self) -> usize {
-        self.lent.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever has given tokens back before it is told, from now on, or lets everybody go.
-    pub fn hold_give_backs(&self, hold: bool) {
-        self.given_back.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn give_backs_held(&self) -> usize {
-        self.given_back.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever has read directories whole before it is told, from now on, or lets everybody go.
-    pub fn hold_loads(&self, hold: bool) {
-        self.loads.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn loads_held(&self) -> usize {
-        self.loads.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever has listed budgets, where there are some, before it is told, from now on, or lets everybody go.
-    pub fn hold_budgets(&self, hold: bool) {
-        self.budgets.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn budgets_held(&self) -> usize {
-        self.budgets.held.load(Ordering::SeqCst)
+    /// How many are held here now.
+    pub fn held_at(&self, at: At) -> usize {
+        self.faults.gate(at).held.load(Ordering::SeqCst)
     }
 
     /// How often budgets were listed so far, where there were some.
     pub fn budgets_listed(&self) -> usize {
-        self.budgets.reached.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever has read what has changed of directories before it is told, from now on, or lets everybody go.
-    pub fn hold_changes(&self, hold: bool) {
-        self.changes.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn changes_held(&self) -> usize {
-        self.changes.held.load(Ordering::SeqCst)
-    }
-
-    /// Holds whoever takes blocks out of the search index from now on, or lets everybody go.
-    pub fn hold_taking(&self, hold: bool) {
-        self.taken.is_closed.send_replace(hold);
-    }
-
-    /// How many of those are held now.
-    pub fn taking_held(&self) -> usize {
-        self.taken.held.load(Ordering::SeqCst)
+        self.faults.gate(At::Budgets).reached.load(Ordering::SeqCst)
     }
 
     /// Makes whoever asks which blocks of this tenant are in the search index fail from now on, or nobody.
     pub fn fail_index_of(&self, tenant: Option<TenantId>) {
-        *self.unindexed.lock().unwrap_or_else(PoisonError::into_inner) = tenant;
+        *self
+            .faults
+            .unindexed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = tenant;
     }
 
     /// Has something found damaged from now on, or nothing.
     pub fn damage(&self, what: Option<Damaged>) {
-        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = what.map(|what| (what, usize::MAX));
+        *self.faults.damaged.lock().unwrap_or_else(PoisonError::into_inner) =
+            what.map(|what| (what, usize::MAX));
     }
 
     /// Has something found damaged by the next read of it, and by no other.
     pub fn damage_once(&self, what: Damaged) {
-        *self.damaged.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, 1));
+        *self.faults.damaged.lock().unwrap_or_else(PoisonError::into_inner) = Some((what, 1));
     }
 
     /// How often turns were asked for reservations so far.
     pub fn reservation_reads(&self) -> usize {
-        self.reservation_reads.load(Ordering::SeqCst)
+        self.faults.reservation_reads.load(Ordering::SeqCst)
     }
 
     /// How often one approval was asked for so far, outside of turns.
     pub fn approval_reads(&self) -> usize {
-        self.approval_reads.load(Ordering::SeqCst)
+        self.faults.approval_reads.load(Ordering::SeqCst)
     }
 
     /// How many contents one call has asked for so far, at most.
     pub fn most_contents(&self) -> usize {
-        self.most_contents.load(Ordering::SeqCst)
+        self.faults.most_contents.load(Ordering::SeqCst)
     }
 
     /// The store behind it.
@@ -311,12 +245,16 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     }
 
     fn read(&self) -> Result<&S, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         Ok(&self.inner)
     }
 
     fn index_of(&self, tenant: TenantId) -> Result<&S, StoreError> {
-        let unindexed = *self.unindexed.lock().unwrap_or_else(PoisonError::into_inner);
+        let unindexed = *self
+            .faults
+            .unindexed
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         if unindexed == Some(tenant) {
             return Err(StoreError::Unavailable(Box::new(Planned)));
         }
@@ -324,7 +262,24 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     }
 }
 
-impl<S: ?Sized> FaultyStore<S> {
+impl Faults {
+    const fn gate(&self, at: At) -> &Gate {
+        &self.gates[at as usize]
+    }
+
+    /// Waits until nobody is held here.
+    async fn pass(&self, at: At) {
+        self.gate(at).pass().await;
+    }
+
+    /// Fails where everything but commits does.
+    fn check_reads(&self) -> Result<(), StoreError> {
+        if self.reads_fail.load(Ordering::SeqCst) {
+            return Err(StoreError::Unavailable(Box::new(Planned)));
+        }
+        Ok(())
+    }
+
     /// Fails where what is found damaged is among what is read.
     fn fail_if_damaged(&self, is_read: impl FnOnce(Damaged) -> bool) -> Result<(), StoreError> {
         let mut damaged = self.damaged.lock().unwrap_or_else(PoisonError::into_inner);
@@ -420,25 +375,18 @@ fn writes_nothing(batch: &Batch) -> bool {
     no_entries && no_rows && no_changes && no_moves
 }
 
-fn fail_if(reads_fail: &AtomicBool) -> Result<(), StoreError> {
-    if reads_fail.load(Ordering::SeqCst) {
-        return Err(StoreError::Unavailable(Box::new(Planned)));
-    }
-    Ok(())
-}
-
 #[async_trait]
 impl<S: Store + ?Sized> Directories for FaultyStore<S> {
     async fn load(&self, only: Option<&[TenantId]>) -> Result<Vec<StoredTenant>, StoreError> {
-        self.directories_read.fetch_add(1, Ordering::SeqCst);
+        self.faults.directories_read.fetch_add(1, Ordering::SeqCst);
         let stored = self.read()?.load(only).await;
-        self.loads.pass().await;
+        self.faults.pass(At::Loads).await;
         stored
     }
 
     async fn changes(&self, known: &[(TenantId, u64)]) -> Result<Vec<ChangedTenant>, StoreError> {
         let changed = self.read()?.changes(known).await;
-        self.changes.pass().await;
+        self.faults.pass(At::Changes).await;
         changed
     }
 
@@ -463,21 +411,19 @@ impl<S: Store + ?Sized> Directories for FaultyStore<S> {
 impl<S: Store + ?Sized> Journal for FaultyStore<S> {
     async fn begin(&self, tenants: &[TenantId]) -> Result<Box<dyn Turn>, StoreError> {
         // Before its turn: a server ends one that stands idle.
-        if !tenants.is_empty() && self.plan.takes_hold() {
-            self.plan.hold().await;
+        if !tenants.is_empty() && self.faults.plan.takes_hold() {
+            self.faults.plan.hold().await;
         }
         let inner = self.read()?.begin(tenants).await?;
-        self.turns.fetch_add(1, Ordering::SeqCst);
+        self.faults.turns.fetch_add(1, Ordering::SeqCst);
         Ok(Box::new(FaultyTurn {
             inner,
-            plan: Arc::clone(&self.plan),
-            reads_fail: Arc::clone(&self.reads_fail),
-            reservation_reads: Arc::clone(&self.reservation_reads),
+            faults: Arc::clone(&self.faults),
         }))
     }
 
     async fn append(&self, batch: &Batch) -> Result<(), CommitError> {
-        spoil(&self.plan, batch, self.inner.append(batch)).await
+        spoil(&self.faults.plan, batch, self.inner.append(batch)).await
     }
 }
 
@@ -516,9 +462,7 @@ async fn spoil(
 /// A turn whose commit ends as planned.
 struct FaultyTurn {
     inner: Box<dyn Turn>,
-    plan: Arc<Plan>,
-    reads_fail: Arc<AtomicBool>,
-    reservation_reads: Arc<AtomicUsize>,
+    faults: Arc<Faults>,
 }
 
 #[async_trait]
@@ -528,7 +472,7 @@ impl Turn for FaultyTurn {
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_requests(keys).await
     }
 
@@ -536,12 +480,12 @@ impl Turn for FaultyTurn {
         &mut self,
         decisions: &[(TenantId, DecisionId)],
     ) -> Result<Vec<DecisionId>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_outcomes(decisions).await
     }
 
     async fn find_erased(&mut self, entries: &[(TenantId, u64)]) -> Result<Vec<(TenantId, u64)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_erased(entries).await
     }
 
@@ -549,7 +493,7 @@ impl Turn for FaultyTurn {
         &mut self,
         approvals: &[(TenantId, ApprovalId)],
     ) -> Result<Vec<(TenantId, Approval)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_approvals(approvals).await
     }
 
@@ -557,7 +501,7 @@ impl Turn for FaultyTurn {
         &mut self,
         runs: &[(TenantId, Name)],
     ) -> Result<Vec<(TenantId, RunTaint)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_runs(runs).await
     }
 
@@ -565,12 +509,12 @@ impl Turn for FaultyTurn {
         &mut self,
         keys: &[(TenantId, Digest)],
     ) -> Result<Vec<(TenantId, Counter)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_counters(keys).await
     }
 
     async fn find_budgets(&mut self, wanted: &WantedBudgets) -> Result<Vec<(TenantId, Budget)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_budgets(wanted).await
     }
 
@@ -578,8 +522,8 @@ impl Turn for FaultyTurn {
         &mut self,
         wanted: &WantedReservations,
     ) -> Result<Vec<(TenantId, Reservation)>, StoreError> {
-        fail_if(&self.reads_fail)?;
-        self.reservation_reads.fetch_add(1, Ordering::SeqCst);
+        self.faults.check_reads()?;
+        self.faults.reservation_reads.fetch_add(1, Ordering::SeqCst);
         self.inner.find_reservations(wanted).await
     }
 
@@ -588,12 +532,12 @@ impl Turn for FaultyTurn {
         tenants: &[TenantId],
         after: Timestamp,
     ) -> Result<Vec<(TenantId, Timestamp)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_first_ends(tenants, after).await
     }
 
     async fn have_budgets(&mut self, tenants: &[TenantId]) -> Result<Vec<TenantId>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.have_budgets(tenants).await
     }
 
@@ -601,17 +545,17 @@ impl Turn for FaultyTurn {
         &mut self,
         runs: &[(TenantId, Name)],
     ) -> Result<Vec<(TenantId, RunLink)>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_run_links(runs).await
     }
 
     async fn find_replies(&mut self, keys: &[ReplyKey]) -> Result<Vec<ReplyRow>, StoreError> {
-        fail_if(&self.reads_fail)?;
+        self.faults.check_reads()?;
         self.inner.find_replies(keys).await
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
-        spoil(&self.plan, batch, self.inner.commit(batch)).await
+        spoil(&self.faults.plan, batch, self.inner.commit(batch)).await
     }
 }
 
@@ -626,17 +570,18 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn nodes(&self, tenant: TenantId, seqs: &[u64]) -> Result<Vec<(u64, Vec<u8>)>, StoreError> {
-        self.fail_if_damaged(|damaged| damaged == Damaged::Nodes)?;
+        self.faults.fail_if_damaged(|damaged| damaged == Damaged::Nodes)?;
         self.read()?.nodes(tenant, seqs).await
     }
 
     async fn tip(&self, tenant: TenantId) -> Result<Tip, StoreError> {
-        self.fail_if_damaged(|damaged| damaged == Damaged::Tips)?;
+        self.faults.fail_if_damaged(|damaged| damaged == Damaged::Tips)?;
         self.read()?.tip(tenant).await
     }
 
     async fn ending(&self, tenant: TenantId) -> Result<Option<Ending>, StoreError> {
-        self.fail_if_damaged(|damaged| damaged == Damaged::Endings)?;
+        self.faults
+            .fail_if_damaged(|damaged| damaged == Damaged::Endings)?;
         self.read()?.ending(tenant).await
     }
 
@@ -646,7 +591,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         from_seq: u64,
         limit: u32,
     ) -> Result<Vec<StoredEntry>, StoreError> {
-        self.entries.pass().await;
+        self.faults.pass(At::Entries).await;
         self.read()?.entries(tenant, from_seq, limit).await
     }
 
@@ -674,7 +619,7 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn receipt(&self, tenant: TenantId, id: DecisionId) -> Result<Option<Vec<u8>>, StoreError> {
-        self.receipts.pass().await;
+        self.faults.pass(At::Receipts).await;
         self.read()?.receipt(tenant, id).await
     }
 
@@ -687,7 +632,9 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
         tenant: TenantId,
         digests: &[Digest],
     ) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
-        self.most_contents.fetch_max(digests.len(), Ordering::SeqCst);
+        self.faults
+            .most_contents
+            .fetch_max(digests.len(), Ordering::SeqCst);
         self.read()?.contents(tenant, digests).await
     }
 
@@ -709,14 +656,14 @@ impl<S: Store + ?Sized> Records for FaultyStore<S> {
     }
 
     async fn outcomes_of(&self, tenant: TenantId, decisions: &[DecisionId]) -> Result<Vec<u64>, StoreError> {
-        self.fail_if_damaged(
+        self.faults.fail_if_damaged(
             |damaged| matches!(damaged, Damaged::OutcomeOf(decision) if decisions.contains(&decision)),
         )?;
         self.read()?.outcomes_of(tenant, decisions).await
     }
 
     async fn size_bytes(&self) -> Result<u64, StoreError> {
-        self.entries.pass().await;
+        self.faults.pass(At::Entries).await;
         self.read()?.size_bytes().await
     }
 }
@@ -755,7 +702,7 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
         blocks: &BTreeSet<u64>,
         claim: &BlockClaim,
     ) -> Result<(), StoreError> {
-        self.taken.pass().await;
+        self.faults.pass(At::Taking).await;
         self.read()?.take_blocks(tenant, blocks, claim).await
     }
 
@@ -776,8 +723,8 @@ impl<S: Store + ?Sized> SearchIndex for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
     async fn approval(&self, tenant: TenantId, id: ApprovalId) -> Result<Option<Approval>, StoreError> {
-        self.approval_reads.fetch_add(1, Ordering::SeqCst);
-        self.approvals.pass().await;
+        self.faults.approval_reads.fetch_add(1, Ordering::SeqCst);
+        self.faults.pass(At::Approvals).await;
         self.read()?.approval(tenant, id).await
     }
 
@@ -788,7 +735,7 @@ impl<S: Store + ?Sized> Approvals for FaultyStore<S> {
         before: Option<ApprovalId>,
         limit: u32,
     ) -> Result<Part<Approval, ApprovalId>, StoreError> {
-        self.lists.pass().await;
+        self.faults.pass(At::Lists).await;
         self.read()?.approvals(tenant, filter, before, limit).await
     }
 
@@ -825,9 +772,9 @@ impl<S: Store + ?Sized> Counters for FaultyStore<S> {
 #[async_trait]
 impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
     async fn lease(&self, key: &BucketKey, size: Bucket, wanted: Wanted) -> Result<Lease, StoreError> {
-        self.leases.fetch_add(1, Ordering::SeqCst);
+        self.faults.leases.fetch_add(1, Ordering::SeqCst);
         let lease = self.read()?.lease(key, size, wanted).await;
-        self.lent.pass().await;
+        self.faults.pass(At::Leases).await;
         lease
     }
 
@@ -840,9 +787,9 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
     }
 
     async fn give_back(&self, tokens: &[(BucketKey, u32)]) -> Result<(), StoreError> {
-        self.give_backs.fetch_add(1, Ordering::SeqCst);
+        self.faults.give_backs.fetch_add(1, Ordering::SeqCst);
         let given_back = self.read()?.give_back(tokens).await;
-        self.given_back.pass().await;
+        self.faults.pass(At::GiveBacks).await;
         given_back
     }
 
@@ -866,7 +813,7 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
     ) -> Result<Vec<Budget>, StoreError> {
         let listed = self.read()?.list_budgets(tenant, filter, before, limit).await?;
         if !listed.is_empty() {
-            self.budgets.pass().await;
+            self.faults.pass(At::Budgets).await;
         }
         Ok(listed)
     }
@@ -952,27 +899,7 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
 impl<S: Store + ?Sized> Store for FaultyStore<S> {
     fn background(&self) -> Arc<dyn Store> {
         Arc::new(FaultyStore {
-            plan: Arc::clone(&self.plan),
-            reads_fail: Arc::clone(&self.reads_fail),
-            turns: Arc::clone(&self.turns),
-            leases: Arc::clone(&self.leases),
-            give_backs: Arc::clone(&self.give_backs),
-            directories_read: Arc::clone(&self.directories_read),
-            reservation_reads: Arc::clone(&self.reservation_reads),
-            approval_reads: Arc::clone(&self.approval_reads),
-            most_contents: Arc::clone(&self.most_contents),
-            lists: Arc::clone(&self.lists),
-            entries: Arc::clone(&self.entries),
-            approvals: Arc::clone(&self.approvals),
-            receipts: Arc::clone(&self.receipts),
-            lent: Arc::clone(&self.lent),
-            given_back: Arc::clone(&self.given_back),
-            loads: Arc::clone(&self.loads),
-            budgets: Arc::clone(&self.budgets),
-            changes: Arc::clone(&self.changes),
-            taken: Arc::clone(&self.taken),
-            unindexed: Arc::clone(&self.unindexed),
-            damaged: Arc::clone(&self.damaged),
+            faults: Arc::clone(&self.faults),
             inner: self.inner.background(),
         })
     }

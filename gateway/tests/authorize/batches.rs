@@ -4,7 +4,7 @@ use crate::stage::{Stage, asking, changing, injected, named, reading, trapped};
 use crate::support::until;
 use serde_json::{Value, json};
 use std::time::Duration;
-use store::faults::Fault;
+use store::faults::{At, Fault};
 
 #[tokio::test]
 async fn a_batch_is_one_commit_and_each_item_has_its_own_answer() {
@@ -276,11 +276,11 @@ async fn nothing_is_read_for_the_dry_runs_of_a_batch_once_that_has_failed_for_on
     approved["approval_id"] = json!("apr_00000000000000000000000001");
     let asks = json!({"asks": [approved, reading(), approved, dry]});
     let reads = stage.faults.approval_reads();
-    stage.faults.hold_approvals(true);
+    stage.faults.hold_at(At::Approvals, true);
     let failing = async {
-        until(|| stage.faults.approvals_held() == 1).await;
+        until(|| stage.faults.held_at(At::Approvals) == 1).await;
         stage.faults.fail_reads(true);
-        stage.faults.hold_approvals(false);
+        stage.faults.hold_at(At::Approvals, false);
     };
     let batch = stage.post("/v1/authorize/batch", &stage.agent.token, &asks);
     let (batch, ()) = tokio::join!(batch, failing);

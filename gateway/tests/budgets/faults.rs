@@ -4,7 +4,7 @@ use crate::support::{tenancy, until};
 use crate::{Scene, costing, tokens};
 use futures_util::future::join_all;
 use serde_json::json;
-use store::faults::Fault;
+use store::faults::{At, Fault};
 
 #[tokio::test]
 async fn what_was_not_written_moved_nothing_and_what_was_moved_once() {
@@ -97,11 +97,11 @@ async fn balances_are_verified_while_agents_move_them() {
         .await;
     let faults = &scene.stage.faults;
     let before = faults.budgets_listed();
-    faults.hold_budgets(true);
+    faults.hold_at(At::Budgets, true);
     let moving = async {
-        until(|| faults.budgets_held() == 1).await;
+        until(|| faults.held_at(At::Budgets) == 1).await;
         scene.post("/v1/usage", &tokens(1)).await.expect(201);
-        faults.hold_budgets(false);
+        faults.hold_at(At::Budgets, false);
     };
     let (found, ()) = tokio::join!(gateway::cli::budgets::verify(&**faults), moving);
     let found = found.unwrap();

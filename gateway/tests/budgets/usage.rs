@@ -4,6 +4,7 @@ use crate::stage::{changing, reading};
 use crate::support::{Reply, until};
 use crate::{Scene, costing, tokens};
 use serde_json::{Value, json};
+use store::faults::At;
 
 /// Answers get shorter when less than a fifth is left, and dear calls need approval.
 const THRIFTY: &str = r#"
@@ -66,13 +67,13 @@ impl Scene {
     /// What an ask is told that names an approval, and whose agent comes into this team while that is looked up.
     async fn told_while_moving(&self, path: &str, ask: &Value, team: &str) -> Reply {
         let faults = &self.stage.faults;
-        faults.hold_approvals(true);
+        faults.hold_at(At::Approvals, true);
         let moving = async {
-            until(|| faults.approvals_held() == 1).await;
+            until(|| faults.held_at(At::Approvals) == 1).await;
             let agent = format!("/v1/agents/{}", self.stage.agent.id);
             let body = json!({"team": team});
             self.stage.admin("PATCH", &agent, &body).await.expect(200);
-            faults.hold_approvals(false);
+            faults.hold_at(At::Approvals, false);
         };
         tokio::join!(self.post(path, ask), moving).0
     }
