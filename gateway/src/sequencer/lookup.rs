@@ -17,9 +17,13 @@ use store::{RequestKey, StoreError, Turn};
 /// follows. Such a batch needs a turn, unless it is about budgets only and these are remembered.
 #[derive(Default)]
 pub(super) struct BatchReads<'p> {
+    /// The approvals that are changed or used up.
     approvals: Vec<(TenantId, ApprovalId)>,
+    /// The runs that something is shown to, and those that they say started them.
     runs: Vec<(TenantId, Name)>,
+    /// The counters of the quotas that decisions count towards.
     counters: Vec<(TenantId, Digest)>,
+    /// The entries whose bodies are to be erased.
     erasures: Vec<(TenantId, u64)>,
     /// The decisions among what is erased.
     erased_decisions: Vec<(TenantId, DecisionId)>,
@@ -29,14 +33,45 @@ pub(super) struct BatchReads<'p> {
 impl<'p> BatchReads<'p> {
     /// What these proposals are about.
     pub(super) fn of(proposals: &'p [Proposal]) -> Self {
-        Self {
-            approvals: approvals(proposals),
-            runs: runs(proposals),
-            counters: counters(proposals),
-            erasures: erasures(proposals),
-            erased_decisions: erased_decisions(proposals),
+        let mut reads = Self {
             moves: WantedMoves::of(proposals),
+            ..Self::default()
+        };
+        for proposal in proposals {
+            let tenant = proposal.tenant;
+            match &proposal.intent {
+                Intent::Decision(decision) => {
+                    if let Some(ApprovalUse::Spends { id, .. }) = &decision.approval {
+                        reads.approvals.push((tenant, *id));
+                    }
+                    if let Some(sighting) = &decision.sighting {
+                        reads.add_runs(tenant, sighting);
+                    }
+                    let keys = decision.quotas.iter().map(|quota| (tenant, quota.key));
+                    reads.counters.extend(keys);
+                }
+                Intent::Approval(change) => reads.approvals.push((tenant, change.id)),
+                Intent::Observation(_, sighting) => reads.add_runs(tenant, sighting),
+                Intent::Erasure { bodies, .. } => {
+                    let seqs = bodies.iter().map(|body| (tenant, body.seq));
+                    reads.erasures.extend(seqs);
+                    let ids = bodies.iter().filter_map(|body| Some((tenant, body.outcome?)));
+                    reads.erased_decisions.extend(ids);
+                }
+                _ => {}
+            }
         }
+        // Many may be about the same one, and it would be read as often as it is named.
+        keep_each_once(&mut reads.approvals);
+        keep_each_once(&mut reads.runs);
+        keep_each_once(&mut reads.counters);
+        reads
+    }
+
+    /// The run that something is shown to, and the one that it says started it.
+    fn add_runs(&mut self, tenant: TenantId, sighting: &Sighting) {
+        let names = sighting.names().map(|name| (tenant, name.clone()));
+        self.runs.extend(names);
     }
 
     /// All of it, if it is remembered.
@@ -145,79 +180,9 @@ fn of_budgets(budgets: KnownBudgets) -> Found {
     }
 }
 
-/// The runs that something is shown to, and those that they say started them.
-fn runs(proposals: &[Proposal]) -> Vec<(TenantId, Name)> {
-    let named = |proposal: &Proposal| {
-        let sighting = match &proposal.intent {
-            Intent::Decision(decision) => decision.sighting.as_ref(),
-            Intent::Observation(_, sighting) => Some(sighting),
-            _ => None,
-        };
-        let names = sighting.into_iter().flat_map(Sighting::names);
-        names
-            .map(|name| (proposal.tenant, name.clone()))
-            .collect::<Vec<_>>()
-    };
-    let mut runs: Vec<_> = proposals.iter().flat_map(named).collect();
-    runs.sort_unstable();
-    runs.dedup();
-    runs
-}
-
-/// The counters of the quotas that decisions count towards.
-fn counters(proposals: &[Proposal]) -> Vec<(TenantId, Digest)> {
-    let counted = |proposal: &Proposal| match &proposal.intent {
-        Intent::Decision(decision) => {
-            let keys = decision.quotas.iter().map(|quota| (proposal.tenant, quota.key));
-            keys.collect::<Vec<_>>()
-        }
-        _ => Vec::new(),
-    };
-    let counters: HashSet<_> = proposals.iter().flat_map(counted).collect();
-    counters.into_iter().collect()
-}
-
-/// The entries whose bodies are to be erased.
-fn erasures(proposals: &[Proposal]) -> Vec<(TenantId, u64)> {
-    let erased = |proposal: &Proposal| match &proposal.intent {
-        Intent::Erasure { bodies, .. } => {
-            let seqs = bodies.iter().map(|body| (proposal.tenant, body.seq));
-            seqs.collect::<Vec<_>>()
-        }
-        _ => Vec::new(),
-    };
-    proposals.iter().flat_map(erased).collect()
-}
-
-/// The decisions among the bodies that are to be erased.
-fn erased_decisions(proposals: &[Proposal]) -> Vec<(TenantId, DecisionId)> {
-    let decisions = |proposal: &Proposal| match &proposal.intent {
-        Intent::Erasure { bodies, .. } => {
-            let ids = bodies
-                .iter()
-                .filter_map(|body| Some((proposal.tenant, body.outcome?)));
-            ids.collect::<Vec<_>>()
-        }
-        _ => Vec::new(),
-    };
-    proposals.iter().flat_map(decisions).collect()
-}
-
-/// The approvals that proposals change or use up.
-fn approvals(proposals: &[Proposal]) -> Vec<(TenantId, ApprovalId)> {
-    let about = |proposal: &Proposal| match &proposal.intent {
-        Intent::Approval(change) => Some((proposal.tenant, change.id)),
-        Intent::Decision(decision) => match decision.approval {
-            Some(ApprovalUse::Spends { id, .. }) => Some((proposal.tenant, id)),
-            Some(ApprovalUse::Asks(_)) | None => None,
-        },
-        _ => None,
-    };
-    let mut approvals: Vec<_> = proposals.iter().filter_map(about).collect();
-    // Many may vote on one, and it would be read as often as it is named.
-    approvals.sort_unstable();
-    approvals.dedup();
-    approvals
+fn keep_each_once<T: Ord>(named: &mut Vec<T>) {
+    named.sort_unstable();
+    named.dedup();
 }
 
 async fn read_recorded(
@@ -273,6 +238,6 @@ mod tests {
             }),
         };
         let proposals = [(1, 1), (1, 2), (2, 1), (1, 1), (1, 2)].map(|(tenant, id)| change(tenant, id));
-        assert_eq!(approvals(&proposals).len(), 3);
+        assert_eq!(BatchReads::of(&proposals).approvals.len(), 3);
     }
 }
