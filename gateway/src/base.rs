@@ -66,7 +66,7 @@ impl Gateway {
             if last == Some(base.digest()) {
                 return Ok(Plan::nothing(()));
             }
-            Ok(Plan {
+            Ok(Plan::Change {
                 kind: EntryKind::BasePoliciesPut,
                 facts: facts(&base, last),
                 writes: in_force(&base, now, None),

@@ -62,27 +62,45 @@ pub enum By<'a> {
     Start,
 }
 
-/// A change that was worked out: what is written, and what the ledger says about it.
-pub struct Plan<T> {
-    /// The kind of the entry.
-    pub kind: EntryKind,
-    /// What the entry says, beside who did it. No secrets and no digests of secrets.
-    pub facts: Value,
-    /// What is written; empty if nothing needs to change, and then nothing is recorded.
-    pub writes: Vec<Write>,
-    /// What the caller gets.
-    pub answer: T,
+/// A change that was worked out.
+pub enum Plan<T> {
+    /// Nothing needs to change, and nothing is recorded. This is what the caller gets.
+    Nothing(T),
+    /// What is written, and what the ledger says about it.
+    Change {
+        /// The kind of the entry.
+        kind: EntryKind,
+        /// What the entry says, beside who did it. No secrets and no digests of secrets.
+        facts: Value,
+        /// What is written; something always is.
+        writes: Vec<Write>,
+        /// What the caller gets.
+        answer: T,
+    },
 }
 
 impl<T> Plan<T> {
     /// Nothing needs to change.
-    pub fn nothing(answer: T) -> Self {
-        Self {
-            // Never recorded: a plan without writes has no entry.
-            kind: EntryKind::TenantUpdated,
-            facts: Value::Null,
-            writes: Vec::new(),
-            answer,
+    pub const fn nothing(answer: T) -> Self {
+        Self::Nothing(answer)
+    }
+}
+
+#[cfg(test)]
+impl<T> Plan<T> {
+    /// What the ledger would say, where something changes.
+    pub(crate) fn facts(&self) -> &Value {
+        match self {
+            Self::Nothing(_) => panic!("nothing needs to change"),
+            Self::Change { facts, .. } => facts,
+        }
+    }
+
+    /// What would be written.
+    pub(crate) fn writes(&self) -> &[Write] {
+        match self {
+            Self::Nothing(_) => &[],
+            Self::Change { writes, .. } => writes,
         }
     }
 }
@@ -155,29 +173,39 @@ impl Gateway {
             let before = crate::gateway::tenant(&snapshot, tenant)?;
             self.check_has_all(tenant)?;
             let plan = plan(&before.directory, now)?;
-            if plan.writes.is_empty() {
-                // It may have to follow another gateway.
-                drop(alone.take());
-                if self.is_latest(before, Some(lock.kept())).await? {
-                    return Ok(plan.answer);
+            let (kind, facts, writes, answer) = match plan {
+                Plan::Change {
+                    kind,
+                    facts,
+                    writes,
+                    answer,
+                } => (kind, facts, writes, answer),
+                Plan::Nothing(answer) => {
+                    // It may have to follow another gateway.
+                    drop(alone.take());
+                    if self.is_latest(before, Some(lock.kept())).await? {
+                        return Ok(answer);
+                    }
+                    continue;
                 }
-                continue;
-            }
-            size::check(&plan.writes)?;
-            let wanted = Wanted::of(snapshot.compiler(), &before.directory, &plan.writes);
+            };
+            // INVARIANT: a plan that has nothing to write says that nothing needs to change.
+            debug_assert!(!writes.is_empty(), "{kind:?} writes nothing");
+            size::check(&writes)?;
+            let wanted = Wanted::of(snapshot.compiler(), &before.directory, &writes);
             let directories = size::Directories {
                 before: &wanted.before,
                 after: &wanted.after,
             };
-            directories.check_kept(by, plan.kind, self.options.directory_bytes_max)?;
+            directories.check_kept(by, kind, self.options.directory_bytes_max)?;
             let fitting = if let Some(fitting) = fitted.find(&wanted) {
                 fitting
             } else {
                 // What has to hold at once waits for nothing that is compiled.
                 alone = None;
-                fitted.fit(wanted, &lock, &plan.writes, force).await?
+                fitted.fit(wanted, &lock, &writes, force).await?
             };
-            let (change, answer) = change(before, by, plan, fitting)?;
+            let change = change(before, by, (kind, facts, writes), fitting)?;
             // Compiling may have taken long.
             self.current_for(by)?;
             self.check_has_all(tenant)?;
@@ -365,19 +393,13 @@ fn tell_unlike(tenant: TenantId, known: u64, found: u64) {
     }
 }
 
-/// What a plan comes to once the policies fit what it makes of the directory.
-fn change<T>(
+/// What a planned change comes to once the policies fit what it makes of the directory.
+fn change(
     before: &TenantSnapshot,
     by: By<'_>,
-    plan: Plan<T>,
+    (kind, mut facts, mut writes): (EntryKind, Value, Vec<Write>),
     fitting: Fitting,
-) -> Result<(Change, T), Refusal> {
-    let Plan {
-        kind,
-        mut facts,
-        mut writes,
-        answer,
-    } = plan;
+) -> Result<Change, Refusal> {
     if !fitting.deactivated.is_empty() {
         facts["deactivated_policies"] = json!(fitting.deactivated);
         writes.extend(fitting.writes);
@@ -390,12 +412,11 @@ fn change<T>(
             "after": policies.digest(),
         });
     }
-    let change = Change {
+    Ok(Change {
         entry: entry(kind, by, facts)?,
         writes,
         policies: fitting.policies,
-    };
-    Ok((change, answer))
+    })
 }
 
 /// The policies of a directory, compiled where nobody waits for a decision. The lock is given back no sooner, whoever hangs up.

@@ -520,7 +520,7 @@ fn fired(directory: &Directory, due: &Due, was_stopped: bool, now: Timestamp) ->
     let after = rule.fire(&due.subject, (last, due.recorded), now);
     let mut writes = vec![Write::Put(Noun::Rule(Arc::new(after)))];
     writes.extend(write);
-    Plan {
+    Plan::Change {
         kind,
         facts: Value::Object(facts),
         writes,
@@ -842,8 +842,11 @@ mod tests {
             (&frozen, Effect::Freeze, true, Some(EntryKind::AlertRaised)),
         ] {
             let plan = fired(&directory(standing, effect), &due, was_stopped, now);
-            let is_made = !plan.writes.is_empty();
-            assert_eq!(is_made.then_some(plan.kind), kind, "{standing:?} {effect:?}");
+            let made = match plan {
+                Plan::Nothing(()) => None,
+                Plan::Change { kind, .. } => Some(kind),
+            };
+            assert_eq!(made, kind, "{standing:?} {effect:?}");
         }
     }
 
@@ -859,7 +862,7 @@ mod tests {
             tool.created_at = Timestamp::from_millis(created_at);
             directory.apply(&Write::Put(Noun::Tool(Arc::new(tool))));
             let plan = fired(&directory, &due, false, Timestamp::from_millis(1_000));
-            assert_eq!(!plan.writes.is_empty(), is_made, "{created_at}");
+            assert_eq!(matches!(plan, Plan::Change { .. }), is_made, "{created_at}");
         }
     }
 

@@ -159,7 +159,7 @@ fn in_use<T>(
 
 /// A plan that puts one noun, and what its entry tells.
 fn put<T>(kind: EntryKind, noun: Noun, facts: Value, answer: T) -> Plan<T> {
-    Plan {
+    Plan::Change {
         kind,
         facts,
         writes: vec![Write::Put(noun)],
@@ -169,7 +169,7 @@ fn put<T>(kind: EntryKind, noun: Noun, facts: Value, answer: T) -> Plan<T> {
 
 /// A plan that deletes one noun and tells of it by its view.
 fn deleted<V: Serialize>(kind: EntryKind, noun: Noun, view: &V) -> Plan<StatusCode> {
-    Plan {
+    Plan::Change {
         kind,
         facts: facts(view),
         writes: vec![Write::Delete(noun)],

@@ -330,12 +330,8 @@ fn says_the_same(before: &Policy, after: &Policy) -> bool {
 /// A plan that puts a policy, and what is answered.
 fn plan<T>(kind: EntryKind, policy: Policy, answer: impl FnOnce(PolicyView) -> T) -> Plan<T> {
     let view = PolicyView::from(&policy);
-    Plan {
-        kind,
-        facts: facts(&view),
-        writes: vec![Write::Put(Noun::Policy(Arc::new(policy)))],
-        answer: answer(view),
-    }
+    let writes = vec![Write::Put(Noun::Policy(Arc::new(policy)))];
+    plan_writes(kind, view, writes, answer)
 }
 
 /// A plan that puts a policy with one more version, of which as much is kept as there is room for.
@@ -345,15 +341,28 @@ fn plan_version<T>(
     policy: Policy,
     answer: impl FnOnce(PolicyView) -> T,
 ) -> Result<Plan<T>, Refusal> {
+    let view = PolicyView::from(&policy);
     let changing = Changing {
         directory,
-        put: vec![policy.clone()],
+        put: vec![policy],
         gone: Vec::new(),
     };
-    Ok(Plan {
-        writes: changing.writes()?,
-        ..plan(kind, policy, answer)
-    })
+    Ok(plan_writes(kind, view, changing.writes()?, answer))
+}
+
+/// A plan that puts a policy by these writes, told by its view.
+fn plan_writes<T>(
+    kind: EntryKind,
+    view: PolicyView,
+    writes: Vec<Write>,
+    answer: impl FnOnce(PolicyView) -> T,
+) -> Plan<T> {
+    Plan::Change {
+        kind,
+        facts: facts(&view),
+        writes,
+        answer: answer(view),
+    }
 }
 
 /// `GET /v1/policies`

@@ -294,7 +294,7 @@ async fn a_change_that_has_to_follow_another_gateway_keeps_nobody_from_freezing(
             let held = || Handle::current().block_on(overtake(attempt));
             *pause.lock().unwrap() = tokio::task::block_in_place(held);
         }
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::TenantUpdated,
             facts: json!({}),
             writes: vec![Write::Put(Noun::Tenant(Arc::clone(&directory.tenant)))],

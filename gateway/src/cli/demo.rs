@@ -112,7 +112,7 @@ async fn ensure_agent(gateway: &Gateway, key: &ApiKey, tenant: TenantId) -> Resu
             created_at: now,
             ..(*tool).clone()
         });
-        Plan {
+        Plan::Change {
             kind: EntryKind::ToolPut,
             facts: json!({"tool": *tool}),
             writes: vec![Write::Put(Noun::Tool(tool))],
@@ -125,7 +125,7 @@ async fn ensure_agent(gateway: &Gateway, key: &ApiKey, tenant: TenantId) -> Resu
             return Plan::nothing(agent.id);
         }
         let agent = Arc::new(demo_agent(new_id, tenant, &tool.name, now));
-        Plan {
+        Plan::Change {
             kind: EntryKind::AgentCreated,
             facts: json!({"agent": *agent}),
             writes: vec![Write::Put(Noun::Agent(agent))],

@@ -188,7 +188,7 @@ async fn record(
         if beside == Beside::None && !directory.keys.is_empty() {
             return Ok(Plan::nothing(Outcome::Outrun));
         }
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::KeyCreated,
             facts: json!({"id": key.id, "name": key.name, "role": key.role}),
             writes: vec![Write::Put(Noun::Key(Arc::clone(&key)))],

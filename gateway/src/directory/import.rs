@@ -72,7 +72,7 @@ pub async fn import(
         if known.is_some_and(|known| **known == tool) {
             return Ok(Plan::nothing(Upserted::Known(view)));
         }
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::ToolImported,
             facts: told(&before, &tool, &view),
             writes: vec![Write::Put(Noun::Tool(Arc::new(tool)))],
@@ -102,7 +102,7 @@ pub async fn accept(
             .ok_or_else(|| Refusal::not_found("action", &action))?;
         let after = accept_held(before, body.digest)?;
         *before = after.clone();
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::ActionAccepted,
             facts: json!({"tool": tool.name, "action": after}),
             writes: vec![Write::Put(Noun::Tool(Arc::new(tool)))],

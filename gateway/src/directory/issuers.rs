@@ -7,7 +7,7 @@ mod files;
 
 pub use files::{Complaints, Files, KeysDue, ReadFiles, check_folder};
 
-use super::{change, change_at_once, deleted, facts, page, put, read};
+use super::{change, change_at_once, facts, page, put, read};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{Code, Created, Json, LargePage, Location, PageQuery, Query, Refusal, TenantCaller};
@@ -151,37 +151,45 @@ pub async fn delete(
 /// Puts a new issuer in place. What stayed of one with its `iss` has nothing more to say.
 fn creation(directory: &Directory, issuer: &Arc<Issuer>) -> Plan<IssuerView> {
     let view = IssuerView::from(&**issuer);
-    let (noun, facts) = (Noun::Issuer(Arc::clone(issuer)), facts(&view));
-    let mut plan = put(EntryKind::IssuerCreated, noun, facts, view);
+    let mut writes = vec![Write::Put(Noun::Issuer(Arc::clone(issuer)))];
     if issuer.purpose.signs_in()
         && let Some(former) = directory.former_issuers.get(&issuer.issuer)
     {
         let former = Noun::FormerIssuer(Arc::clone(former));
-        plan.writes.push(Write::Delete(former));
+        writes.push(Write::Delete(former));
     }
-    plan
+    Plan::Change {
+        kind: EntryKind::IssuerCreated,
+        facts: facts(&view),
+        writes,
+        answer: view,
+    }
 }
 
 /// Takes an issuer away. The `iss` of one for agents or people stays this tenant's: another tenant that has
 /// registered it, or does, is not the only one, and gets no tokens that name no tenant.
 fn deletion(directory: &Directory, issuer: &Arc<Issuer>, now: Timestamp) -> Plan<StatusCode> {
-    let (noun, view) = (Noun::Issuer(Arc::clone(issuer)), IssuerView::from(&**issuer));
-    let mut plan = deleted(EntryKind::IssuerDeleted, noun, &view);
+    let mut writes = vec![Write::Delete(Noun::Issuer(Arc::clone(issuer)))];
     if issuer.purpose.signs_in() {
         let known = &directory.former_issuers;
         let is_full = known.len() >= FORMER_ISSUERS_MAX && !known.contains_key(&issuer.issuer);
         let oldest = known.values().min_by_key(|former| former.deleted_at);
         if let Some(oldest) = oldest.filter(|_| is_full) {
             let oldest = Noun::FormerIssuer(Arc::clone(oldest));
-            plan.writes.push(Write::Delete(oldest));
+            writes.push(Write::Delete(oldest));
         }
         let former = FormerIssuer {
             issuer: issuer.issuer.clone(),
             deleted_at: now,
         };
-        plan.writes.push(Write::Put(Noun::FormerIssuer(Arc::new(former))));
+        writes.push(Write::Put(Noun::FormerIssuer(Arc::new(former))));
     }
-    plan
+    Plan::Change {
+        kind: EntryKind::IssuerDeleted,
+        facts: facts(&IssuerView::from(&**issuer)),
+        writes,
+        answer: StatusCode::NO_CONTENT,
+    }
 }
 
 fn new_issuer(body: IssuerBody, now: Timestamp) -> Result<Issuer, Refusal> {
@@ -274,12 +282,12 @@ mod tests {
     /// Registers an issuer, and deletes it at this time.
     fn come_and_go(directory: &mut Directory, issuer: &Arc<Issuer>, at: usize) {
         let at = Timestamp::from_millis(i64::try_from(at).unwrap());
-        for write in creation(directory, issuer).writes {
-            directory.apply(&write);
+        for write in creation(directory, issuer).writes() {
+            directory.apply(write);
         }
         assert!(!directory.former_issuers.contains_key(&issuer.issuer));
-        for write in deletion(directory, issuer, at).writes {
-            directory.apply(&write);
+        for write in deletion(directory, issuer, at).writes() {
+            directory.apply(write);
         }
         assert!(directory.issuers.is_empty());
     }

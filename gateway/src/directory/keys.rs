@@ -158,7 +158,7 @@ fn creation(directory: &Directory, key: Arc<ApiKey>) -> Plan<KeyView> {
         writes.push(Write::Delete(Noun::Key(Arc::clone(key))));
         writes.extend(remembered(key, now));
     }
-    Plan {
+    Plan::Change {
         kind: EntryKind::KeyCreated,
         facts,
         writes,
@@ -185,7 +185,7 @@ fn deletion(directory: &Directory, key: &Arc<ApiKey>, now: Timestamp) -> Plan<St
         .map(|key| Write::Delete(Noun::Key(Arc::clone(key))))
         .collect();
     writes.extend(remembered(key, now));
-    Plan {
+    Plan::Change {
         kind: EntryKind::KeyDeleted,
         facts,
         writes,
@@ -333,8 +333,8 @@ mod tests {
         directory.apply(&Write::Put(Noun::Key(Arc::new(other.clone()))));
         assert!(check_not_last(&directory, &first, now).is_ok());
         let plan = deletion(&directory, &Arc::new(first.clone()), now);
-        assert_eq!(plan.facts["twins"], json!([twin.id]));
-        for write in &plan.writes {
+        assert_eq!(plan.facts()["twins"], json!([twin.id]));
+        for write in plan.writes() {
             directory.apply(write);
         }
         assert_eq!(directory.keys.keys().collect::<Vec<_>>(), [&other.id]);
@@ -351,8 +351,8 @@ mod tests {
         let mut directory = system(&[key(1, Some(long_ago)), key(2, Some(later)), auditors]);
         let plan = creation(&directory, Arc::new(key(4, None)));
         let ids = [1, 3].map(|id| KeyId::from_bytes([id; 16]));
-        assert_eq!(plan.facts["expired"], json!(ids));
-        for write in &plan.writes {
+        assert_eq!(plan.facts()["expired"], json!(ids));
+        for write in plan.writes() {
             directory.apply(write);
         }
         let left = [2, 4].map(|id| KeyId::from_bytes([id; 16]));
@@ -373,7 +373,7 @@ mod tests {
         };
         let keys = directory(tenant, &[made(1), made(2)]);
         let plan = deletion(&keys, &Arc::new(made(1)), Timestamp::from_millis(0));
-        assert_eq!((plan.writes.len(), plan.facts.get("twins")), (1, None));
+        assert_eq!((plan.writes().len(), plan.facts().get("twins")), (1, None));
     }
 
     /// So many keys with this end, in the order of their age.
@@ -396,7 +396,7 @@ mod tests {
         let expired = many(EXPIRED_MAX + 1, Some(long_ago));
         let mut directory = system(&expired);
         let plan = creation(&directory, Arc::new(key(200, None)));
-        for write in &plan.writes {
+        for write in plan.writes() {
             directory.apply(write);
         }
         let newest = expired[EXPIRED_MAX].id;
@@ -411,7 +411,7 @@ mod tests {
             keys[place].expires_at = Some(Timestamp::from_millis(-EXPIRED_FOR_MS));
         }
         let plan = creation(&system(&keys), Arc::new(key(200, None)));
-        assert_eq!(plan.facts["expired"], json!([keys[LOOKED_AT_MAX - 1].id]));
+        assert_eq!(plan.facts()["expired"], json!([keys[LOOKED_AT_MAX - 1].id]));
     }
 
     #[test]
@@ -420,6 +420,6 @@ mod tests {
         auditors.role = Role::Auditor;
         let now = Timestamp::from_millis(0);
         let plan = deletion(&system(&[auditors.clone()]), &Arc::new(auditors), now);
-        assert!(matches!(&plan.writes[..], [Write::Delete(Noun::Key(_))]));
+        assert!(matches!(plan.writes(), [Write::Delete(Noun::Key(_))]));
     }
 }

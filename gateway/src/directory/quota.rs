@@ -277,7 +277,7 @@ async fn set_of_agent(
             limits: terms.clone(),
             ..(**before).clone()
         });
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::AgentQuotaSet,
             facts: facts(&after.id.to_string(), terms),
             writes: vec![Write::Put(Noun::Agent(Arc::clone(&after)))],
@@ -364,7 +364,7 @@ async fn set_of_tenant(
             limits: terms.clone(),
             ..(**before).clone()
         });
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::TenantQuotaSet,
             facts: facts(&after.id.to_string(), terms),
             writes: vec![Write::Put(Noun::Tenant(Arc::clone(&after)))],
@@ -410,7 +410,7 @@ pub async fn put_of_team(
             quotas: body.quotas.clone(),
             ..(**before).clone()
         });
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::TeamQuotaSet,
             facts: json!({"team": after.name, "quotas": after.quotas}),
             writes: vec![Write::Put(Noun::Team(Arc::clone(&after)))],

@@ -100,7 +100,7 @@ fn plan(
     } else {
         Write::Put(noun)
     };
-    Ok(Plan {
+    Ok(Plan::Change {
         kind,
         facts,
         answer: view,

@@ -120,7 +120,7 @@ async fn change_agent(
             return Ok(Plan::nothing(AgentView::from(&**before)));
         }
         let after = Arc::new(before.with_standing(standing));
-        Ok(Plan {
+        Ok(Plan::Change {
             kind,
             facts: facts_of(
                 json!({"id": after.id, "name": after.name}),
@@ -149,7 +149,7 @@ async fn change_tool(
             return Ok(Plan::nothing(ToolView::from(&**before)));
         }
         let after = Arc::new(before.with_standing(standing));
-        Ok(Plan {
+        Ok(Plan::Change {
             kind,
             facts: facts_of(json!({"name": after.name}), &after.standing, &reason),
             answer: ToolView::from(&*after),
@@ -174,7 +174,7 @@ async fn change_tenant(
             return Ok(Plan::nothing(TenantView::from(&**before)));
         }
         let after = Arc::new(before.with_standing(standing));
-        Ok(Plan {
+        Ok(Plan::Change {
             kind,
             facts: facts_of(
                 json!({"id": after.id, "name": after.name}),

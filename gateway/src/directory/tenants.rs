@@ -161,7 +161,7 @@ pub async fn delete(
             deleted_at: Some(now),
             ..(*directory.tenant).clone()
         });
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::TenantDeleted,
             facts: json!({"id": after.id, "name": after.name, "deleted_at": now}),
             writes: vec![Write::Put(Noun::Tenant(after))],

@@ -120,7 +120,7 @@ pub async fn delete(
 
 /// Takes a token away.
 pub(crate) fn remove<T>(token: &Arc<AgentToken>, answer: T) -> Plan<T> {
-    Plan {
+    Plan::Change {
         kind: EntryKind::TokenDeleted,
         facts: about(token.agent, &TokenView::from(&**token)),
         writes: vec![Write::Delete(Noun::Token(Arc::clone(token)))],
@@ -153,7 +153,7 @@ pub(crate) fn mint(directory: &Directory, token: AgentToken) -> Result<Plan<Toke
             .into_iter()
             .map(|token| Write::Delete(Noun::Token(Arc::clone(token)))),
     );
-    Ok(Plan {
+    Ok(Plan::Change {
         kind: EntryKind::TokenCreated,
         facts,
         writes,
@@ -223,10 +223,10 @@ mod tests {
         let ends = [(1, long_ago), (2, long_ago + 1), (3, 1_001)];
         let tokens = ends.map(|(id, end)| token(id, Some(end)));
         let plan = mint(&directory(tokens), token(4, None)).unwrap();
-        assert_eq!(plan.writes.len(), 2);
-        assert_eq!(plan.facts["expired"], json!([TokenId::from_bytes([1; 16])]));
+        assert_eq!(plan.writes().len(), 2);
+        assert_eq!(plan.facts()["expired"], json!([TokenId::from_bytes([1; 16])]));
         assert!(
-            !plan.facts.to_string().contains("sha256"),
+            !plan.facts().to_string().contains("sha256"),
             "nothing of the secret is recorded"
         );
     }
@@ -238,6 +238,6 @@ mod tests {
         let tokens = (1..=max + 2).map(|id| token(id, Some(1_000 - i64::from(id))));
         let plan = mint(&directory(tokens), token(99, None)).unwrap();
         let cleared_away = [max + 2, max + 1].map(|id| TokenId::from_bytes([id; 16]));
-        assert_eq!(plan.facts["expired"], json!(cleared_away));
+        assert_eq!(plan.facts()["expired"], json!(cleared_away));
     }
 }

@@ -187,7 +187,7 @@ fn deleted(directory: &Directory, tool: &Arc<Tool>) -> Result<Plan<StatusCode>, 
             writes.push(Write::Put(after));
         }
     }
-    Ok(Plan {
+    Ok(Plan::Change {
         kind: EntryKind::ToolDeleted,
         facts: json!({"name": tool.name, "withdrawn_from": withdrawn_from}),
         writes,

@@ -91,17 +91,24 @@ pub async fn replace(
         let Replaced { mut set, changing } = body.replace(directory, now)?;
         let items: Vec<_> = set.iter().map(|policy| PolicyView::from(&**policy)).collect();
         set.sort_by_cached_key(|policy| policy.name.clone());
-        Ok(Plan {
+        let facts = serde_json::json!({ "policies": facts(&items) });
+        let answer = TaggedSet {
+            tag: tag_of_set(digest_of_set(&set)),
+            page: Json(Page {
+                items,
+                next_cursor: None,
+            }),
+        };
+        let writes = changing.writes()?;
+        // Every policy says what it said before, and none is gone.
+        if writes.is_empty() {
+            return Ok(Plan::nothing(answer));
+        }
+        Ok(Plan::Change {
             kind: EntryKind::PoliciesReplaced,
-            facts: serde_json::json!({ "policies": facts(&items) }),
-            writes: changing.writes()?,
-            answer: TaggedSet {
-                tag: tag_of_set(digest_of_set(&set)),
-                page: Json(Page {
-                    items,
-                    next_cursor: None,
-                }),
-            },
+            facts,
+            writes,
+            answer,
         })
     })
     .await

@@ -248,7 +248,7 @@ fn announce(
         not_before: beginning(now, newest),
         not_after: None,
     };
-    Ok(Plan {
+    Ok(Plan::Change {
         kind: EntryKind::LogKeyAdded,
         facts: json!({"vkey": key.vkey, "not_before": key.not_before}),
         writes: vec![Write::Put(Noun::LogKey(Arc::new(key)))],
@@ -302,7 +302,7 @@ fn end(
     if unended(directory, replaced_by).is_none() {
         return Err(replaced(replaced_by, label));
     }
-    Ok(Plan {
+    Ok(Plan::Change {
         kind: EntryKind::LogKeyEnded,
         facts: json!({"vkey": ended.vkey, "not_after": ended.not_after, "replaced_by": replaced_by}),
         writes: vec![Write::Put(Noun::LogKey(Arc::new(ended)))],
@@ -367,7 +367,7 @@ mod tests {
         let Ok(plan) = end(&directory, &first, "log+2", BEGINNING) else {
             panic!("a key that goes on ends another one");
         };
-        for write in &plan.writes {
+        for write in plan.writes() {
             directory.apply(write);
         }
         let Err(refusal) = end(&directory, &second, "log+1", BEGINNING) else {
@@ -385,7 +385,7 @@ mod tests {
         let ended = |key: &LogKey, known: &LogKey| {
             let directory = directory([key.clone(), self::key("log+2", None)]);
             let plan = end(&directory, known, "log+2", BEGINNING).unwrap();
-            let Write::Put(Noun::LogKey(key)) = plan.writes.first()? else {
+            let Write::Put(Noun::LogKey(key)) = plan.writes().first()? else {
                 panic!("it writes no key");
             };
             key.not_after

@@ -261,7 +261,7 @@ async fn who_is_called_like_the_agent_that_asks_approves_nothing_of_it_also_if_t
     let rename = |directory: &Directory, _: Timestamp| {
         let id: AgentId = stage.agent.id.parse().unwrap();
         let named = directory.agents.get(&id).unwrap().rename(&name);
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::AgentUpdated,
             facts: json!({}),
             writes: vec![Write::Put(Noun::Agent(Arc::new(named)))],
@@ -441,7 +441,7 @@ async fn crowd(scene: &Scene, count: usize) -> Vec<String> {
                 roles: BTreeSet::new(),
             }))
         });
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::UserPut,
             facts: json!({}),
             writes: teams_put.chain(people_put).map(Write::Put).collect(),

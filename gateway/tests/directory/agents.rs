@@ -216,7 +216,7 @@ async fn put_before(acme: &Acme, id: &str, count: u128) {
                 ..Agent::clone(like)
             })))
         };
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::AgentCreated,
             facts: json!({}),
             writes: (1..=count).map(put).collect(),

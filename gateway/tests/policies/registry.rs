@@ -203,7 +203,7 @@ async fn write_with_long_history(desk: &Desk, name: &str) {
     });
     let policy = Arc::new(many.with_version(text(NO_ISSUES), PolicyMode::Enforced, now));
     let plan = |_: &Directory, _: Timestamp| {
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::PolicyPut,
             facts: json!({}),
             writes: vec![Write::Put(Noun::Policy(Arc::clone(&policy)))],

@@ -124,7 +124,7 @@ impl World {
     async fn put(&self, tenant: TenantId, kind: EntryKind, noun: Noun) {
         let key = self.key(tenant, Role::Admin).0;
         let plan = |_: &_, _| {
-            Ok(Plan {
+            Ok(Plan::Change {
                 kind,
                 facts: json!({}),
                 writes: vec![Write::Put(noun.clone())],

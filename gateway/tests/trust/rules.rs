@@ -331,7 +331,7 @@ async fn a_rule_that_remembers_more_than_one_change_may_write_still_freezes() {
         let mut rule = Rule::clone(directory.rules.get("one").unwrap());
         let agents = (0..ALL).map(|number| AgentId::from_bytes(number.to_be_bytes()));
         rule.fired = agents.map(|agent| (agent, Fired { seq: 1, at })).collect();
-        Ok(Plan {
+        Ok(Plan::Change {
             kind: EntryKind::RulePut,
             facts: json!({}),
             writes: vec![Write::Put(Noun::Rule(Arc::new(rule)))],

@@ -206,8 +206,8 @@ fn granted(tool: &Arc<Tool>, agents: u128) -> Directory {
 fn a_tool_of_more_agents_than_are_written_at_once_stays_until_it_is_withdrawn_from_some() {
     let mail = Arc::new(tool(None, &send("sends", "high")).unwrap());
     let plan = deleted(&granted(&mail, 200), &mail).unwrap();
-    assert_eq!(plan.writes.len(), 201);
-    assert_eq!(plan.facts["withdrawn_from"].as_array().unwrap().len(), 200);
+    assert_eq!(plan.writes().len(), 201);
+    assert_eq!(plan.facts()["withdrawn_from"].as_array().unwrap().len(), 200);
     let Err(refusal) = deleted(&granted(&mail, 300), &mail) else {
         panic!("nothing is written at once that is so long")
     };
