@@ -52,7 +52,7 @@ pub struct Decided<'a> {
     pub salt: Salt,
 }
 
-/// What would be decided. It has an answer, and nothing of it can be recorded.
+/// What would be decided, and what a decision rests on. It has an answer, and nothing of it can be recorded.
 pub struct DryRun<'a> {
     /// The ask.
     pub ask: &'a Ask,
@@ -140,51 +140,11 @@ struct PolicyBody {
 impl DryRun<'_> {
     /// The answer: no decision was made, so it has no id and no receipt.
     pub fn answer(&self) -> String {
-        let Self {
-            ask,
-            agent,
-            judgement,
-            tenant,
-            budget,
-            now,
-        } = *self;
-        let decided = Decided {
-            // Neither the id nor the salt is in an answer without an id.
-            id: DecisionId::from_bytes([0; 16]),
-            salt: Salt::from_bytes([0; 12]),
-            ask,
-            agent,
-            judgement,
-            tenant,
-            approval: None,
-            budget,
-            now,
-        };
-        decided.write_answer(None)
-    }
-}
-
-impl Decided<'_> {
-    /// All of its records.
-    pub fn word(&self) -> Wording {
-        let answer = self.answer();
-        Wording {
-            entry: self.entry(&answer),
-            answer,
-            reason: self.judgement.reason,
-        }
+        self.write_answer(None, None)
     }
 
-    /// The answer without its receipt.
-    pub fn answer(&self) -> UnsealedAnswer {
-        let text = self.write_answer(Some(self.id));
-        UnsealedAnswer {
-            digest: Digest::of(text.as_bytes()),
-            text,
-        }
-    }
-
-    fn write_answer(&self, decision_id: Option<DecisionId>) -> String {
+    /// The answer: of the decision with this id, for which people are asked for this approval, if they are, or of none.
+    fn write_answer(&self, decision_id: Option<DecisionId>, approval: Option<&Approval>) -> String {
         let judgement = self.judgement;
         let body = AnswerBody {
             decision_id,
@@ -192,7 +152,7 @@ impl Decided<'_> {
             reason_code: judgement.reason.as_str(),
             reason: &judgement.explanation,
             agent_message: judgement.agent_message.as_deref(),
-            mode: self.mode(),
+            mode: mode(self.ask),
             would_have: judgement.would_have.as_deref().map(|would_have| WouldHaveBody {
                 decision: would_have.reason.verdict().as_str(),
                 reason_code: would_have.reason.as_str(),
@@ -212,13 +172,14 @@ impl Decided<'_> {
                 revision: self.tenant.revision,
                 digest: self.tenant.policies.digest(),
             },
-            approval: self.approval_body(),
+            approval: self.approval_body(approval),
             budget: self.budget.map(BudgetPart::answer_part),
         };
         serde_json::to_string(&body).expect("strings and numbers always serialize")
     }
 
-    fn approval_body(&self) -> Option<ApprovalBody<'_>> {
+    /// What is said about an approval: this one, if people are asked for it.
+    fn approval_body<'b>(&'b self, asked: Option<&'b Approval>) -> Option<ApprovalBody<'b>> {
         // A dry run uses nothing up.
         let status = match self.ask.mode {
             Mode::DryRun => ApprovalStatus::Approved,
@@ -231,13 +192,46 @@ impl Decided<'_> {
         });
         let terms = || {
             self.judgement.approval.as_ref().map(|terms| ApprovalBody {
-                id: self.approval.map(|approval| approval.id),
-                status: self.approval.map(|approval| approval.status.as_str()),
+                id: asked.map(|approval| approval.id),
+                status: asked.map(|approval| approval.status.as_str()),
                 terms: Some(terms),
-                expires_at: self.approval.map(|approval| approval.expires_at),
+                expires_at: asked.map(|approval| approval.expires_at),
             })
         };
         used.or_else(terms)
+    }
+}
+
+impl Decided<'_> {
+    /// All of its records.
+    pub fn word(&self) -> Wording {
+        let answer = self.answer();
+        Wording {
+            entry: self.entry(&answer),
+            answer,
+            reason: self.judgement.reason,
+        }
+    }
+
+    /// The answer without its receipt.
+    pub fn answer(&self) -> UnsealedAnswer {
+        let text = self.found().write_answer(Some(self.id), self.approval);
+        UnsealedAnswer {
+            digest: Digest::of(text.as_bytes()),
+            text,
+        }
+    }
+
+    /// What it rests on.
+    const fn found(&self) -> DryRun<'_> {
+        DryRun {
+            ask: self.ask,
+            agent: self.agent,
+            judgement: self.judgement,
+            tenant: self.tenant,
+            budget: self.budget,
+            now: self.now,
+        }
     }
 
     /// The approval that people are asked for, if they have to be.
@@ -275,11 +269,6 @@ impl Decided<'_> {
         Some(Approval::new(id, request, terms, self.now, expires_at))
     }
 
-    /// The mode, where the answer is not what was found.
-    fn mode(&self) -> Option<&'static str> {
-        (self.ask.mode == Mode::Observe).then_some("observe")
-    }
-
     /// What was looked at to find it; `None` if no policy was asked.
     fn facts(&self) -> Option<Facts<'_>> {
         let facts = || Facts::of(self.tenant, self.agent, self.ask);
@@ -310,7 +299,8 @@ impl Decided<'_> {
 
     /// The members stand in canonical order.
     fn write_approval(&self, body: &mut ObjectWriter) {
-        let Some(stated) = self.approval_body() else {
+        let found = self.found();
+        let Some(stated) = found.approval_body(self.approval) else {
             return;
         };
         body.object("approval", |approval| {
@@ -383,7 +373,7 @@ impl Decided<'_> {
         }
         body.string("judged_at", &self.now.to_string());
         strings(&mut body, "matched_policies", &judgement.matched);
-        optional(&mut body, "mode", self.mode());
+        optional(&mut body, "mode", mode(ask));
         body.boolean("mutates_state", judgement.mutates);
         let obligations: Vec<_> = judgement.obligations.iter().map(ToString::to_string).collect();
         strings(&mut body, "obligations", &obligations);
@@ -447,6 +437,11 @@ impl Decided<'_> {
         would_have(&mut body, judgement);
         body.finish()
     }
+}
+
+/// The mode, where the answer is not what was found.
+fn mode(ask: &Ask) -> Option<&'static str> {
+    (ask.mode == Mode::Observe).then_some("observe")
 }
 
 /// What the ask said it may cost.
