@@ -15,7 +15,7 @@ pub use local::Local;
 
 use crate::http::{Code, Refusal};
 use axum::http::{HeaderName, HeaderValue, header};
-use model::{Agent, AgentId, Bucket, SlashFreeName, Tenant, TenantId, Timestamp};
+use model::{Agent, AgentId, Bucket, LimitTerms, SlashFreeName, Tenant, TenantId, Timestamp};
 use shared::{Shared, Want};
 use std::sync::Arc;
 use store::{Lease, Store, StoreError};
@@ -52,46 +52,71 @@ impl Asking<'_> {
     /// exception, so nobody tells one by its bucket.
     fn buckets(&self) -> impl Iterator<Item = (Owner, Bucket)> {
         let (tenant, agent) = (self.tenant, self.agent);
-        let own = [
-            tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size)),
-            agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size)),
+        let (of_tenant, of_agent) = (Whose::Tenant(tenant.id), Whose::Agent(agent.id));
+        let of_tool = of_tenant.tool_bucket(&tenant.limits, self.tool);
+        let buckets = [
+            of_tenant.own_bucket(&tenant.limits),
+            of_agent.own_bucket(&agent.limits),
+            of_tool.filter(|_| agent.tools.includes(self.tool)),
+            of_agent.tool_bucket(&agent.limits, self.tool),
         ];
-        let of_tool = [
-            tenant
-                .limits
-                .tool_buckets
-                .get_key_value(self.tool)
-                .filter(|_| agent.tools.includes(self.tool))
-                .map(|(tool, size)| (Owner::TenantTool(tenant.id, tool.clone()), *size)),
-            agent
-                .limits
-                .tool_buckets
-                .get_key_value(self.tool)
-                .map(|(tool, size)| (Owner::AgentTool(agent.id, tool.clone()), *size)),
-        ];
-        own.into_iter().chain(of_tool).flatten()
+        buckets.into_iter().flatten()
+    }
+}
+
+/// Who has buckets.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Whose {
+    /// A tenant, for all of its agents together.
+    Tenant(TenantId),
+    /// An agent.
+    Agent(AgentId),
+}
+
+impl Whose {
+    /// All buckets that these limits give: the one that every ask takes from, and behind it those of tools, in their
+    /// order.
+    fn buckets(self, limits: &LimitTerms) -> impl Iterator<Item = (Owner, Bucket)> {
+        let of_tools = limits.tool_buckets.iter();
+        let of_tools = of_tools.map(move |(tool, size)| (self.owner(Some(tool)), *size));
+        self.own_bucket(limits).into_iter().chain(of_tools)
+    }
+
+    /// The bucket that every ask takes from.
+    fn own_bucket(self, limits: &LimitTerms) -> Option<(Owner, Bucket)> {
+        limits.bucket.map(|size| (self.owner(None), size))
+    }
+
+    /// The bucket that asks for this tool take from, too.
+    fn tool_bucket(self, limits: &LimitTerms, tool: &str) -> Option<(Owner, Bucket)> {
+        let (tool, size) = limits.tool_buckets.get_key_value(tool)?;
+        Some((self.owner(Some(tool)), *size))
+    }
+
+    fn owner(self, tool: Option<&SlashFreeName>) -> Owner {
+        Owner {
+            whose: self,
+            tool: tool.cloned(),
+        }
     }
 }
 
 /// Whose bucket it is.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-enum Owner {
-    Tenant(TenantId),
-    Agent(AgentId),
-    /// A tool, for all agents of a tenant together.
-    TenantTool(TenantId, SlashFreeName),
-    /// A tool, for one agent.
-    AgentTool(AgentId, SlashFreeName),
+struct Owner {
+    whose: Whose,
+    /// For which tool, unless every ask takes from it.
+    tool: Option<SlashFreeName>,
 }
 
 impl Owner {
     /// The name of the policy in the headers.
     const fn as_str(&self) -> &'static str {
-        match self {
-            Self::Tenant(_) => "tenant",
-            Self::Agent(_) => "agent",
-            Self::TenantTool(..) => "tenant-tool",
-            Self::AgentTool(..) => "agent-tool",
+        match (self.whose, self.tool.is_some()) {
+            (Whose::Tenant(_), false) => "tenant",
+            (Whose::Agent(_), false) => "agent",
+            (Whose::Tenant(_), true) => "tenant-tool",
+            (Whose::Agent(_), true) => "agent-tool",
         }
     }
 }
@@ -276,73 +301,31 @@ impl Limits {
         self.local.forget_full(now);
     }
 
-    /// Has an agent's shared buckets refill by the sizes that they have now. Those of this gateway alone do when
-    /// somebody looks at them.
-    pub async fn resize_of_agent(&self, tenant: &Tenant, agent: &Agent) -> Result<(), StoreError> {
-        let own = agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size));
-        let tools = agent.limits.tool_buckets.iter();
-        let tools = tools.map(|(tool, size)| (Owner::AgentTool(agent.id, tool.clone()), *size));
-        self.resize(tenant, own.into_iter().chain(tools)).await
-    }
-
-    /// As [`resize_of_agent`](Self::resize_of_agent), for a tenant's.
-    pub async fn resize_of_tenant(&self, tenant: &Tenant) -> Result<(), StoreError> {
-        let own = tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size));
-        let tools = tenant.limits.tool_buckets.iter();
-        let tools = tools.map(|(tool, size)| (Owner::TenantTool(tenant.id, tool.clone()), *size));
-        self.resize(tenant, own.into_iter().chain(tools)).await
-    }
-
-    async fn resize(
-        &self,
-        tenant: &Tenant,
-        sizes: impl Iterator<Item = (Owner, Bucket)> + Send,
-    ) -> Result<(), StoreError> {
+    /// Has the shared buckets of a tenant, or of an agent of it, refill by the sizes that these limits give them now.
+    /// Those of this gateway alone do when somebody looks at them.
+    pub async fn resize(&self, tenant: &Tenant, whose: Whose, limits: &LimitTerms) -> Result<(), StoreError> {
         if tenant.settings.limits.shared {
-            return self.shared.resize(tenant.id, sizes).await;
+            return self.shared.resize(tenant.id, whose.buckets(limits)).await;
         }
         Ok(())
     }
 
-    /// How full an agent's buckets are.
-    pub async fn agent_left(
+    /// How full the buckets of a tenant, or of an agent of it, are.
+    pub async fn left(
         &self,
         tenant: &Tenant,
-        agent: &Agent,
-        now: Timestamp,
-    ) -> Result<BucketsLeft, StoreError> {
-        let own = agent.limits.bucket.map(|size| (Owner::Agent(agent.id), size));
-        let tools = &agent.limits.tool_buckets;
-        let tools = tools
-            .iter()
-            .map(|(tool, size)| (tool, Owner::AgentTool(agent.id, tool.clone()), *size));
-        self.left(tenant, own, tools, now).await
-    }
-
-    /// How full a tenant's buckets are.
-    pub async fn tenant_left(&self, tenant: &Tenant, now: Timestamp) -> Result<BucketsLeft, StoreError> {
-        let own = tenant.limits.bucket.map(|size| (Owner::Tenant(tenant.id), size));
-        let tools = &tenant.limits.tool_buckets;
-        let tools = tools
-            .iter()
-            .map(|(tool, size)| (tool, Owner::TenantTool(tenant.id, tool.clone()), *size));
-        self.left(tenant, own, tools, now).await
-    }
-
-    async fn left<'a>(
-        &self,
-        tenant: &Tenant,
-        own: Option<(Owner, Bucket)>,
-        tools: impl Iterator<Item = (&'a SlashFreeName, Owner, Bucket)> + Send,
+        whose: Whose,
+        limits: &LimitTerms,
         now: Timestamp,
     ) -> Result<BucketsLeft, StoreError> {
         let mut left = BucketsLeft::default();
-        if let Some((owner, size)) = own {
-            left.own = Some(self.remaining(tenant, owner, size, now).await?);
-        }
-        for (tool, owner, size) in tools {
+        for (owner, size) in whose.buckets(limits) {
+            let tool = owner.tool.clone();
             let remaining = self.remaining(tenant, owner, size, now).await?;
-            left.tools.push((tool.clone(), size, remaining));
+            match tool {
+                Some(tool) => left.tools.push((tool, size, remaining)),
+                None => left.own = Some(remaining),
+            }
         }
         Ok(left)
     }
@@ -452,12 +435,12 @@ fn limited(lacking: &Lacking) -> Refusal {
     let Lacking { owner, level, wait } = lacking;
     let capacity = level.size.capacity();
     let window = level.size.refill_per_second().recip() * f64::from(capacity);
-    let whose = match owner {
-        Owner::Tenant(_) => "the tenant's bucket".to_owned(),
-        Owner::Agent(_) => "the agent's bucket".to_owned(),
-        Owner::TenantTool(_, tool) => format!("the tenant's bucket for `{tool}`"),
-        Owner::AgentTool(_, tool) => format!("the agent's bucket for `{tool}`"),
+    let whose = match owner.whose {
+        Whose::Tenant(_) => "tenant",
+        Whose::Agent(_) => "agent",
     };
+    let tool = owner.tool.as_ref().map(|tool| format!(" for `{tool}`"));
+    let tool = tool.unwrap_or_default();
     let holds = match level.size.cost() {
         1 => format!("of {capacity} asks is empty"),
         cost => format!("of {capacity} tokens has fewer than the {cost} that an ask takes"),
@@ -475,6 +458,6 @@ fn limited(lacking: &Lacking) -> Refusal {
     };
     limit.with(Refusal::new(
         Code::RateLimited,
-        format!("{whose} {holds}; {advice}"),
+        format!("the {whose}'s bucket{tool} {holds}; {advice}"),
     ))
 }

@@ -11,7 +11,7 @@ mod support;
 use axum::http::StatusCode;
 use futures_util::future::join_all;
 use gateway::http::Refusal;
-use gateway::limits::{Asking, Limits, Local, Tokens};
+use gateway::limits::{Asking, Limits, Local, Tokens, Whose};
 use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -556,7 +556,10 @@ impl Idle {
         let elsewhere = Limits::new(self.stage.faults.clone());
         let mut given_back = 0;
         for agent in &self.agents {
-            let left = elsewhere.agent_left(&self.tenant, agent, BEGINNING).await;
+            let whose = Whose::Agent(agent.id);
+            let left = elsewhere
+                .left(&self.tenant, whose, &agent.limits, BEGINNING)
+                .await;
             match left.unwrap().own.unwrap().tokens {
                 150 => {}
                 159 => given_back += 1,

@@ -7,7 +7,7 @@ use super::{change_at_once, check_registered, find_agent, read, tenants};
 use crate::changes::Plan;
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Code, Json, KeyCaller, Query, Refusal, TenantCaller};
-use crate::limits::{BucketsLeft, Remaining};
+use crate::limits::{BucketsLeft, Remaining, Whose};
 use axum::Extension;
 use axum::extract::{Path, State};
 use engine::EntryKind;
@@ -142,7 +142,8 @@ impl QuotaView {
     ) -> Result<Self, Refusal> {
         let snapshot = gateway.tenant(tenant)?;
         let now = gateway.clock.now();
-        let left = gateway.limits.agent_left(&snapshot.directory.tenant, agent, now);
+        let (limits, whose) = (&gateway.limits, Whose::Agent(agent.id));
+        let left = limits.left(&snapshot.directory.tenant, whose, &agent.limits, now);
         let left = left.await?;
         let (own, inherited): (Vec<_>, Vec<_>) =
             quotas::of_agent(&snapshot, agent).partition(|(holder, _)| matches!(holder, Holder::Agent(_)));
@@ -156,7 +157,8 @@ impl QuotaView {
     }
 
     async fn of_tenant(gateway: &Gateway, tenant: &Tenant, run: Option<&Name>) -> Result<Self, Refusal> {
-        let left = gateway.limits.tenant_left(tenant, gateway.clock.now()).await?;
+        let (whose, now) = (Whose::Tenant(tenant.id), gateway.clock.now());
+        let left = gateway.limits.left(tenant, whose, &tenant.limits, now).await?;
         let quotas = tenant.limits.quotas.iter();
         let quotas = quotas.map(|quota| (Holder::Tenant, quota)).collect();
         let used = used(gateway, tenant.id, quotas, run).await?;
@@ -288,7 +290,8 @@ async fn set_of_agent(
     let known = gateway.tenant(caller.tenant)?;
     // Others may have set them since.
     let latest = known.directory.agents.get(&agent.id).unwrap_or(&agent);
-    let resized = gateway.limits.resize_of_agent(&known.directory.tenant, latest);
+    let (limits, whose) = (&gateway.limits, Whose::Agent(latest.id));
+    let resized = limits.resize(&known.directory.tenant, whose, &latest.limits);
     resized.await?;
     Ok(agent)
 }
@@ -373,8 +376,10 @@ async fn set_of_tenant(
     });
     let tenant = changed.await?;
     // Others may have set them since.
-    let latest = gateway.tenant(tenant.id)?;
-    gateway.limits.resize_of_tenant(&latest.directory.tenant).await?;
+    let known = gateway.tenant(tenant.id)?;
+    let latest = &known.directory.tenant;
+    let (limits, whose) = (&gateway.limits, Whose::Tenant(latest.id));
+    limits.resize(latest, whose, &latest.limits).await?;
     Ok(tenant)
 }
 

@@ -127,7 +127,15 @@ impl Local {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::Whose;
     use model::AgentId;
+
+    fn owner(number: u128) -> Owner {
+        Owner {
+            whose: Whose::Agent(AgentId::from_bytes(number.to_be_bytes())),
+            tool: None,
+        }
+    }
 
     #[test]
     fn buckets_that_are_full_again_are_forgotten() {
@@ -137,7 +145,6 @@ mod tests {
             at: Timestamp::from_millis(at),
             size,
         };
-        let owner = |number: u128| Owner::Agent(AgentId::from_bytes(number.to_be_bytes()));
         let mut levels = Levels {
             known: HashMap::new(),
             sweep_at: SWEEP_AT_LEAST,
@@ -186,7 +193,6 @@ mod tests {
             size,
         };
         let limits = Local::new();
-        let owner = |number: u128| Owner::Agent(AgentId::from_bytes(number.to_be_bytes()));
         let all = (0..10_000).map(|number| (owner(number), empty));
         let mut levels = limits.levels.lock().expect("nobody panics with it");
         levels.keep(all.collect(), at(0));

@@ -8,7 +8,7 @@
 //! another size by now, before more of it is lent.
 
 use super::to_the_end::ToTheEnd;
-use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, refusal_of_last};
+use super::{IfEnough, Lacking, Level, Owner, Remaining, Short, Tokens, Whose, refusal_of_last};
 use crate::http::Refusal;
 use crate::locks::lock;
 use model::{Bucket, Tenant, TenantId, Timestamp};
@@ -362,13 +362,13 @@ fn tokens(stocks: &HashMap<Owner, Stock>, want: &Want) -> u32 {
 }
 
 fn key(tenant: TenantId, owner: &Owner) -> BucketKey {
-    BucketKey {
-        tenant,
-        owner: match owner {
-            Owner::Tenant(_) => "tenant".to_owned(),
-            Owner::Agent(agent) => format!("agent/{agent}"),
-            Owner::TenantTool(_, tool) => format!("tenant/tool/{tool}"),
-            Owner::AgentTool(agent, tool) => format!("agent/{agent}/tool/{tool}"),
-        },
+    let mut name = match owner.whose {
+        Whose::Tenant(_) => "tenant".to_owned(),
+        Whose::Agent(agent) => format!("agent/{agent}"),
+    };
+    if let Some(tool) = &owner.tool {
+        name.push_str("/tool/");
+        name.push_str(tool.as_str());
     }
+    BucketKey { tenant, owner: name }
 }
