@@ -60,6 +60,7 @@ pub mod fair_semaphore;
 pub mod fairness_key;
 pub mod follower;
 pub mod gateway;
+mod generations;
 pub mod guarded_clock;
 pub mod http;
 pub mod jobs;

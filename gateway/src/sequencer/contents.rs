@@ -3,15 +3,15 @@
 //! A content becomes known when a commit that held it has returned, and not before: whoever is told that it is stored must
 //! be right. What is forgotten is written once more, and the store leaves it as it is.
 
+use crate::generations::Generations;
 use crate::locks::{read, write};
 use canon::Digest;
 use model::TenantId;
-use std::collections::HashSet;
 use std::sync::RwLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use store::ContentRow;
 
-/// Contents in each of two generations. When the young one is full it becomes the old one, which is dropped.
+/// Contents in each of two generations.
 const GENERATION_MAX: usize = 65_536;
 
 type Key = (TenantId, Digest);
@@ -20,23 +20,15 @@ type Key = (TenantId, Digest);
 #[derive(Debug, Default)]
 pub(super) struct Contents {
     /// Read by every decision and written when something new is stored, which is rare. Never held across an `await`.
-    known: RwLock<Generations>,
+    known: RwLock<Generations<Key, (), GENERATION_MAX>>,
     /// How often all of them were forgotten.
     losses: AtomicU64,
-}
-
-#[derive(Debug, Default)]
-struct Generations {
-    young: HashSet<Key>,
-    old: HashSet<Key>,
 }
 
 impl Contents {
     /// Whether this content of a tenant is known to be stored.
     pub(super) fn is_stored(&self, tenant: TenantId, digest: &Digest) -> bool {
-        let known = read(&self.known);
-        let key = (tenant, *digest);
-        known.young.contains(&key) || known.old.contains(&key)
+        read(&self.known).get(&(tenant, *digest)).is_some()
     }
 
     /// A generation number: it grows whenever all of them are forgotten. Read it before [`is_stored`](Self::is_stored);
@@ -60,10 +52,7 @@ impl Contents {
         }
         let mut known = write(&self.known);
         for content in written {
-            if known.young.len() >= GENERATION_MAX {
-                known.old = std::mem::take(&mut known.young);
-            }
-            known.young.insert((content.tenant, content.digest));
+            known.insert((content.tenant, content.digest), ());
         }
     }
 }

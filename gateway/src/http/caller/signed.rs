@@ -5,13 +5,14 @@
 
 use super::{AgentCaller, AgentCredential, Caller, Person, in_use, named_tenant, unknown_credential};
 use crate::gateway::Gateway;
+use crate::generations::Generations;
 use crate::http::refusal::{Code, Refusal};
 use crate::locks::lock;
 use axum::http::HeaderMap;
 use canon::Digest;
 use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
 use model::{Directory, Issuer, Name, Purpose, Role, TenantId, Timestamp, User};
-use std::collections::{BTreeSet, HashMap};
+use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
 use tokens::{Claims, LEEWAY_SECONDS, PublicKey, TokenError, UnverifiedToken};
@@ -21,7 +22,7 @@ const SOURCE_TRUST: &str = "source_trust";
 /// Why nobody signs in with a token whose issuer is nobody's, or not that of the tenant that is named.
 const UNKNOWN_ISSUER: &str =
     "no tenant, or not the one that is named, has registered the issuer to sign anybody in";
-/// Tokens in each of two generations. When the young one is full it becomes the old one, which is dropped.
+/// Tokens in each of two generations.
 const GENERATION_MAX: usize = 4_096;
 
 /// A token that was verified: whom it names, and by whose word.
@@ -68,28 +69,16 @@ type Shown = (Digest, Option<TenantId>);
 #[derive(Default)]
 pub struct SignIns {
     /// Held for one look-up at a time and never across an `await`.
-    generations: Mutex<Generations>,
-}
-
-#[derive(Default)]
-struct Generations {
-    young: HashMap<Shown, Arc<SignedIn>>,
-    old: HashMap<Shown, Arc<SignedIn>>,
+    generations: Mutex<Generations<Shown, Arc<SignedIn>, GENERATION_MAX>>,
 }
 
 impl SignIns {
     fn find(&self, shown: &Shown) -> Option<Arc<SignedIn>> {
-        let generations = lock(&self.generations);
-        let found = generations.young.get(shown);
-        found.or_else(|| generations.old.get(shown)).cloned()
+        lock(&self.generations).get(shown).cloned()
     }
 
     fn remember(&self, shown: Shown, signed_in: Arc<SignedIn>) {
-        let mut generations = lock(&self.generations);
-        if generations.young.len() >= GENERATION_MAX {
-            generations.old = std::mem::take(&mut generations.young);
-        }
-        generations.young.insert(shown, signed_in);
+        lock(&self.generations).insert(shown, signed_in);
     }
 }
 
