@@ -50,6 +50,13 @@ pub struct BatchTime {
     pub clock: Timestamp,
 }
 
+impl BatchTime {
+    /// When the next entry of a chain is recorded that stands here: never before the last one.
+    fn at(self, place: &ChainPosition) -> Timestamp {
+        place.at.max(self.entries)
+    }
+}
+
 impl From<Timestamp> for BatchTime {
     /// That of a clock that no signing key is ahead of.
     fn from(now: Timestamp) -> Self {
@@ -476,10 +483,9 @@ impl<'p> Pass<'p> {
         }
     }
 
-    /// When the next entry of a chain is recorded: never before the last one.
+    /// When the next entry of a tenant's chain is recorded.
     fn time_of(&self, tenant: TenantId) -> Timestamp {
-        let place = self.books.places.get(&tenant);
-        place.map_or(self.time.entries, |place| place.at.max(self.time.entries))
+        self.time.at(self.books.position(tenant))
     }
 
     /// Whether the run is what it was when this was judged.
@@ -531,11 +537,11 @@ impl<'p> Pass<'p> {
     /// Lets new periods of budgets begin and reservations end whose time is over: by the time of their chain, which is the same
     /// whichever gateway writes to it.
     fn bring_budgets_to_now(&mut self) {
-        let (books, time) = (&self.books, self.time.entries);
+        let (books, time) = (&self.books, self.time);
         let entries = self
             .found
             .budgets
-            .bring_to(|tenant| books.position(tenant).at.max(time));
+            .bring_to(|tenant| time.at(books.position(tenant)));
         for (tenant, entry) in entries {
             self.link(tenant, &entry);
         }
@@ -752,7 +758,7 @@ impl<'p> Pass<'p> {
     /// Gives an entry its place in the chain and in the tree.
     fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Linked {
         let place = self.books.places.entry(tenant).or_insert(ChainPosition::GENESIS);
-        let at = self.time.entries.max(place.at);
+        let at = self.time.at(place);
         let new = NewEntry {
             tenant: &tenant.to_string(),
             kind: entry.kind.as_str(),
