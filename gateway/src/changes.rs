@@ -31,9 +31,9 @@ use std::sync::Arc;
 use store::StoreError;
 use tokio::runtime::Handle;
 
-/// How often a change is worked out again before it gives up. Those of one tenant wait for each other on a gateway;
-/// quarantines, freezes and other gateways move the directory in between, and of several that change the same tenant
-/// each time one gets through.
+/// How often a change is worked out, the first time included, before it gives up. Those of one tenant wait for each
+/// other on a gateway; quarantines, freezes and other gateways move the directory in between, and of several that change
+/// the same tenant each time one gets through.
 pub(crate) const CHANGE_ATTEMPTS_MAX: usize = 64;
 /// After how many attempts those that have to hold at once wait for each further attempt of a change in turn, which has
 /// nothing compiled any more.

@@ -11,7 +11,7 @@ use engine::{Conflict, Proposal, Snapshot};
 use model::TenantId;
 use std::sync::Arc;
 
-/// How often something is made again because what it is made from has changed before it was recorded.
+/// How often something is made, the first time included: what it is made from may change before it is recorded.
 pub(crate) const ATTEMPTS_MAX: usize = 8;
 
 impl Gateway {

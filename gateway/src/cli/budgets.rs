@@ -13,7 +13,7 @@ use store::{BudgetFilter, BudgetPlace, ReservationFilter, Store};
 
 /// Entries that are read at once.
 const PAGE: u32 = 1_024;
-/// How often a page of budgets is read again because people have made or closed some meanwhile.
+/// How often a page of budgets is read, the first time included: people may make or close some meanwhile.
 const ATTEMPTS_MAX: usize = 20;
 
 /// Verifies the balances of every tenant, and says what was found.

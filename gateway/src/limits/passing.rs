@@ -4,7 +4,8 @@ use super::{Asking, Tokens};
 use crate::gateway::Gateway;
 use crate::http::{AgentCaller, Refusal};
 
-/// How often buckets are asked again that were short of tokens, because others may take what they were given.
+/// How often buckets are asked, the first time included: those that are short of tokens are given some, and others may
+/// take these.
 const ATTEMPTS_MAX: usize = 8;
 
 impl Gateway {

@@ -29,7 +29,8 @@ use tokio::sync::watch;
 
 /// How long a sequencer in trouble waits for somebody before it looks by itself whether the trouble is over.
 const PROBE_PAUSE: Duration = Duration::from_millis(500);
-/// How often a batch is made again because somebody else was faster, or because something in it was recorded before.
+/// How many attempts a batch has, the first included: somebody else may be faster, or something in it may have been
+/// recorded before.
 const ATTEMPTS_MAX: usize = 4;
 /// How many commits that only end overdue reservations may go before a batch. Together they end as many as are left out
 /// of balances that are shown.
