@@ -1,19 +1,26 @@
 //! A semaphore of which each tenant has a share, before what many may want at once.
 //!
-//! One is before work that takes a core for a while: drafts of policies, which are laid out, validated, tried or
-//! compiled as candidates before they are anybody's, what policies can speak of, searches for what is permitted,
-//! ledgers that are read in parts, and long answers, which are written. One is worked on at a time, because the other
-//! cores are for those who ask. Of each share one at most waits for that, and its others wait behind that one, so that
-//! whoever has many does not stand before everybody else. A set of policies may take tens of seconds, so other tenants
-//! come in between. Asks that take long to be judged have one, too, with a permit for half of the cores.
+//! A gateway has seven. None knows of the others, so what one bounds goes on beside what another one does.
+//!
+//! Four have one permit each, because what is behind them takes a core for a while, and the other cores are for those
+//! who ask:
+//! - drafts of policies, which are laid out, validated, tried or compiled as candidates before they are anybody's, and
+//!   what policies can speak of;
+//! - searches for what is permitted;
+//! - ledgers that are read in parts;
+//! - long answers, which are written.
+//!
+//! Of each share one at most waits for the permit, and its others wait behind that one, so that whoever has many does
+//! not stand before everybody else. A set of policies may take tens of seconds, so other tenants come in between. Asks
+//! that take long to be judged have as many permits as half of the cores, and wait in the same way.
 //!
 //! Another one is before the readers of the store: a few lists, searches and single things are read at once, so that
 //! there are readers left for what asks look up. The share of each tenant is as many, so whoever is alone has all of
 //! these places, and whoever comes later is behind one turn of another. Its agents and its people are as two tenants
 //! there: who has to stop an agent does not wait behind it.
 //!
-//! What asks look up has one as well, with as many places: an approval may be large, a batch names a hundred, and whoever
-//! waits for a reader itself waits behind all of them, whosever they are.
+//! What asks look up has one as well, with as many places, and two at least: an approval may be large, a batch names a
+//! hundred, and whoever waits for a reader itself waits behind all of them, whosever they are.
 
 use crate::fairness_key::FairnessKey;
 use crate::http::{Code, Refusal};
