@@ -86,7 +86,7 @@ pub async fn list(
     let Filter { unit, open, .. } = query.filter;
     let filter = BudgetFilter { unit, is_open: open };
     let page = gateway
-        .page(caller.tenant, &filter, query.page.after()?, limit)
+        .page(caller.tenant(), &filter, query.page.after()?, limit)
         .await?;
     Ok(Written::of(&Page {
         items: page.items.iter().map(BudgetShown::of).collect(),
@@ -102,7 +102,7 @@ pub async fn show(
 ) -> Result<Written, Refusal> {
     let not_found = || Refusal::not_found("budget", &id);
     let wanted: BudgetId = id.parse().map_err(|_| not_found())?;
-    let budget = gateway.as_of_now(caller.tenant, &[wanted]).await?.pop();
+    let budget = gateway.as_of_now(caller.tenant(), &[wanted]).await?.pop();
     let budget = budget.ok_or_else(not_found)?;
     Ok(Written::of(&BudgetShown::of(&budget)))
 }

@@ -108,7 +108,7 @@ pub(crate) fn check_in_use(tenant: &Tenant) -> Result<(), Refusal> {
 
 /// The caller's tenant as it is now.
 pub(crate) fn read(gateway: &Gateway, caller: &TenantCaller) -> Result<Arc<TenantSnapshot>, Refusal> {
-    let tenant = gateway.tenant(caller.tenant)?;
+    let tenant = gateway.tenant(caller.tenant())?;
     check_in_use(&tenant.directory.tenant)?;
     Ok(tenant)
 }
@@ -130,7 +130,7 @@ async fn change_with<T>(
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
     gateway
-        .change_by(caller.holder.by(), force, caller.tenant, in_use(plan))
+        .change_by(caller.holder().by(), force, caller.tenant(), in_use(plan))
         .await
 }
 
@@ -141,9 +141,9 @@ async fn change_at_once<T>(
     caller: &TenantCaller,
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
-    let by = caller.holder.by();
+    let by = caller.holder().by();
     gateway
-        .change_in(Order::AtOnce, by, Force::No, caller.tenant, in_use(plan))
+        .change_in(Order::AtOnce, by, Force::No, caller.tenant(), in_use(plan))
         .await
 }
 

@@ -125,7 +125,7 @@ impl From<&AgentCaller> for Reader {
 impl From<&TenantCaller> for Reader {
     fn from(caller: &TenantCaller) -> Self {
         Self {
-            tenant: caller.tenant,
+            tenant: caller.tenant(),
             agent: None,
         }
     }
@@ -165,7 +165,7 @@ impl Credential {
     pub fn caller_id(&self) -> CallerId {
         match self {
             Self::Agent(caller) => CallerId::Agent(caller.agent.id),
-            Self::Holder(caller) => match &caller.holder {
+            Self::Holder(caller) => match caller.holder() {
                 Holder::Key(key) => CallerId::Key(key.id),
                 Holder::Person(person) => CallerId::Person(person.user.name.clone()),
             },

@@ -72,12 +72,15 @@ pub async fn whoami(Extension(caller): Extension<Caller>) -> Json<Whoami> {
             roles: person.user.roles.clone(),
             issuer: person.signed_in.issued_by().clone(),
         },
-        Caller::Key(caller) => Whoami::Key {
-            tenant: (caller.key.tenant != TenantId::SYSTEM).then_some(caller.key.tenant),
-            key: caller.key.id,
-            name: caller.key.name.clone(),
-            role: caller.key.role,
-            user: caller.key.user.clone(),
-        },
+        Caller::Key(caller) => {
+            let key = caller.key();
+            Whoami::Key {
+                tenant: (key.tenant != TenantId::SYSTEM).then_some(key.tenant),
+                key: key.id,
+                name: key.name.clone(),
+                role: key.role,
+                user: key.user.clone(),
+            }
+        }
     })
 }

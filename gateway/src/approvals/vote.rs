@@ -45,13 +45,13 @@ impl Gateway {
     ) -> Result<Shown, Refusal> {
         let reason = body.into_reason();
         let id: ApprovalId = text.parse().map_err(|_| Refusal::not_found("approval", text))?;
-        let by = caller.holder.by();
+        let by = caller.holder().by();
         let voting = self.record_current(Some(by), |snapshot| {
-            let tenant = crate::gateway::tenant(snapshot, caller.tenant)?;
+            let tenant = crate::gateway::tenant(snapshot, caller.tenant())?;
             let ballot = Ballot {
                 voter: voter(caller, tenant)?,
                 reason: reason.clone(),
-                with: voted_with(&caller.holder),
+                with: voted_with(caller.holder()),
             };
             let change = ApprovalChange {
                 id,
@@ -60,7 +60,7 @@ impl Gateway {
             Ok(Proposal::of(tenant, Intent::Approval(change)))
         });
         let recorded = voting.await?;
-        self.approval_waiters.notify(caller.tenant);
+        self.approval_waiters.notify(caller.tenant());
         if let CommitStatus::Conflict(Conflict::Approval(conflict)) = recorded {
             return Err(refusal(&conflict, text));
         }
@@ -72,7 +72,7 @@ impl Gateway {
         // The vote stands, but whoever gave it may not read any more. What this gateway does not know yet is no reason
         // to answer that with 503.
         by.check(&self.snapshot.load_full(), self.clock.now())?;
-        let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
+        let (store, tenant) = (Arc::clone(&self.store), caller.tenant());
         let look = async move { store.approval(tenant, id).await };
         let approval = in_place(permit, look).await??;
         let approval = approval.ok_or_else(|| Refusal::not_found("approval", text))?;
@@ -89,11 +89,11 @@ fn voted_with(holder: &Holder) -> VotedWith {
 
 /// The person behind a credential. Only a person can vote, and only in that role: an operator's key opens every door but this.
 fn voter(caller: &TenantCaller, tenant: &TenantSnapshot) -> Result<Voter, Refusal> {
-    if !caller.holder.has(Role::Approver) {
+    if !caller.holder().has(Role::Approver) {
         let detail = "votes are given in the role `approver`";
         return Err(Refusal::new(Code::Forbidden, detail));
     }
-    let Some(user) = caller.holder.user() else {
+    let Some(user) = caller.holder().user() else {
         let detail =
             "this key does not say who holds it, so nobody knows whose vote it is; make one with `user`";
         return Err(Refusal::new(Code::Forbidden, detail));

@@ -79,9 +79,9 @@ async fn change<T>(
     reason: Option<&Reason>,
 ) -> Result<Answer, Refusal> {
     let id: BudgetId = id.parse().map_err(|_| Refusal::not_found("budget", &id))?;
-    let repeat = asked.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let by = caller.holder.by();
-    let changed = gateway.move_budgets(Some(by), caller.tenant, repeat, |_| {
+    let repeat = asked.repeat(caller.tenant(), holder_bytes(caller.holder()));
+    let by = caller.holder().by();
+    let changed = gateway.move_budgets(Some(by), caller.tenant(), repeat, |_| {
         Ok(Move::Change {
             id,
             change,

@@ -35,9 +35,9 @@ pub async fn create(
     let terms = request.body.terms()?;
     let budgets_max = gateway.options.budgets_max;
     let is_full = gateway.count_in_line(&caller).await? >= budgets_max;
-    let repeat = request.repeat(caller.tenant, holder_bytes(&caller.holder));
-    let by = caller.holder.by();
-    let made = gateway.move_budgets(Some(by), caller.tenant, repeat.clone(), |tenant| {
+    let repeat = request.repeat(caller.tenant(), holder_bytes(caller.holder()));
+    let by = caller.holder().by();
+    let made = gateway.move_budgets(Some(by), caller.tenant(), repeat.clone(), |tenant| {
         if is_full {
             let detail = format!("there are {budgets_max} budgets that are not closed; close some first");
             return Err(Refusal::new(Code::Conflict, detail));
@@ -69,7 +69,7 @@ impl Gateway {
         let permit = self.reads.acquire(Reader::from(caller).fairness_key()).await?;
         // The line may have taken a while: it is looked at what is in force now.
         caller.check(self)?;
-        let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
+        let (store, tenant) = (Arc::clone(&self.store), caller.tenant());
         let count = async move { store.count_budgets(tenant).await };
         Ok(in_place(permit, count).await??)
     }

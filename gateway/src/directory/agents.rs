@@ -158,7 +158,7 @@ pub async fn create(
     let created = change(&gateway, &caller, |directory, now| {
         let agent = Agent {
             id: AgentId::new(now, &*gateway.entropy),
-            tenant: caller.tenant,
+            tenant: caller.tenant(),
             name: body.name.clone(),
             former_names: Vec::new(),
             environment: body.environment.clone(),

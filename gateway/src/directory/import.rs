@@ -62,7 +62,7 @@ pub async fn import(
     Query(query): Query<ForceQuery>,
     SchemaBody(body): SchemaBody,
 ) -> Result<Upserted<ImportView>, Refusal> {
-    let force = query.by(&caller.holder)?;
+    let force = query.by(caller.holder())?;
     let name: SlashFreeName = new_name(&name)?;
     let listing = Listing::read(body.as_str())?;
     change_with(&gateway, &caller, force, |directory, now| {
@@ -90,7 +90,7 @@ pub async fn accept(
     Query(query): Query<ForceQuery>,
     OptionalJson(body): OptionalJson<AcceptBody>,
 ) -> Result<Json<ToolAction>, Refusal> {
-    let force = query.by(&caller.holder)?;
+    let force = query.by(caller.holder())?;
     let accepted = change_with(&gateway, &caller, force, |directory, _| {
         let mut tool = Tool::clone(find_tool(directory, &tool)?);
         if tool.standing.is_revoked() {

@@ -97,7 +97,7 @@ pub async fn create(
         Ok(creation(directory, key))
     };
     let view = gateway
-        .change_by(caller.holder.by(), Force::No, tenant, plan)
+        .change_by(caller.holder().by(), Force::No, tenant, plan)
         .await?;
     if body.role == Role::Operator {
         operators::tell_of_end(&gateway);
@@ -112,7 +112,7 @@ pub async fn list(
     Extension(caller): Extension<TenantCaller>,
     Query(query): Query<PageQuery>,
 ) -> Result<LargePage, Refusal> {
-    let tenant = gateway.tenant(caller.tenant)?;
+    let tenant = gateway.tenant(caller.tenant())?;
     check_reachable(&tenant.directory)?;
     page::<_, _, KeyView>(&tenant.directory.keys, &query, |_| true)
 }
@@ -131,10 +131,16 @@ pub async fn delete(
         Ok(deletion(directory, key, now))
     };
     let deleted = gateway
-        .change_in(Order::AtOnce, caller.holder.by(), Force::No, caller.tenant, plan)
+        .change_in(
+            Order::AtOnce,
+            caller.holder().by(),
+            Force::No,
+            caller.tenant(),
+            plan,
+        )
         .await?;
     // Nobody but operators has keys there.
-    if caller.tenant == TenantId::SYSTEM {
+    if caller.tenant() == TenantId::SYSTEM {
         operators::tell_of_end(&gateway);
     }
     Ok(deleted)
@@ -213,7 +219,7 @@ fn check_reachable(directory: &Directory) -> Result<(), Refusal> {
 
 /// Which tenant the new key belongs to, if the caller may make such a key there.
 fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<TenantId, Refusal> {
-    let is_operator = caller.holder.has(Role::Operator);
+    let is_operator = caller.holder().has(Role::Operator);
     if body.role == Role::Operator && !is_operator {
         return Err(Refusal::new(
             Code::Forbidden,
@@ -221,7 +227,7 @@ fn tenant_of(gateway: &Gateway, caller: &TenantCaller, body: &NewKey) -> Result<
         ));
     }
     // An operator who named no tenant in the header is in the system tenant.
-    let by_header = (caller.tenant != TenantId::SYSTEM).then_some(caller.tenant);
+    let by_header = (caller.tenant() != TenantId::SYSTEM).then_some(caller.tenant());
     let by_body = body
         .tenant
         .as_deref()

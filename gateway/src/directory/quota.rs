@@ -241,7 +241,7 @@ pub async fn get_of_agent(
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let agent = find_agent(&tenant.directory, &id)?;
-    let view = QuotaView::of_agent(&gateway, caller.tenant, agent, query.run_id.as_ref());
+    let view = QuotaView::of_agent(&gateway, caller.tenant(), agent, query.run_id.as_ref());
     Ok(Json(view.await?))
 }
 
@@ -252,7 +252,7 @@ pub async fn put_of_agent(
     Path(id): Path<String>,
     Json(body): Json<QuotaBody>,
 ) -> Result<Json<QuotaView>, Refusal> {
-    let (terms, tenant) = (body.into_terms()?, caller.tenant);
+    let (terms, tenant) = (body.into_terms()?, caller.tenant());
     let set = {
         let gateway = Arc::clone(&gateway);
         async move { set_of_agent(&gateway, &caller, &id, &terms).await }
@@ -287,7 +287,7 @@ async fn set_of_agent(
         })
     });
     let agent = changed.await?;
-    let known = gateway.tenant(caller.tenant)?;
+    let known = gateway.tenant(caller.tenant())?;
     // Others may have set them since.
     let latest = known.directory.agents.get(&agent.id).unwrap_or(&agent);
     let (limits, whose) = (&gateway.limits, Whose::Agent(latest.id));
@@ -322,7 +322,7 @@ pub async fn get_of_tenant(
     Query(query): Query<RunQuery>,
 ) -> Result<Json<QuotaView>, Refusal> {
     let tenant = tenants::find(&gateway, &id)?;
-    if !caller.holder.has(Role::Operator) && tenant.id != caller.tenant {
+    if !caller.holder().has(Role::Operator) && tenant.id != caller.tenant() {
         return Err(Refusal::not_found("tenant", &id));
     }
     // Operators are let in by what the system tenant says, and this is of another one.
@@ -392,7 +392,7 @@ pub async fn get_of_team(
 ) -> Result<Json<TeamQuotaView>, Refusal> {
     let tenant = read(&gateway, &caller)?;
     let team = super::teams::find(&tenant.directory, &name)?;
-    let view = TeamQuotaView::of(&gateway, caller.tenant, team, query.run_id.as_ref());
+    let view = TeamQuotaView::of(&gateway, caller.tenant(), team, query.run_id.as_ref());
     Ok(Json(view.await?))
 }
 
@@ -424,7 +424,7 @@ pub async fn put_of_team(
     });
     let team = changed.await?;
     Ok(Json(
-        TeamQuotaView::of(&gateway, caller.tenant, &team, None).await?,
+        TeamQuotaView::of(&gateway, caller.tenant(), &team, None).await?,
     ))
 }
 

@@ -6,7 +6,7 @@ use super::{facts, in_use, is_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::page::write_items;
-use crate::http::{Code, Created, Holder, Json, KeyCaller, LargePage, Location, PageQuery, Query, Refusal};
+use crate::http::{Code, Created, Json, KeyCaller, LargePage, Location, PageQuery, Query, Refusal};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -86,7 +86,7 @@ pub async fn create(
         created_at: now,
         deleted_at: None,
     });
-    gateway.create_tenant_by(By::Key(&caller.key), &tenant).await?;
+    gateway.create_tenant_by(By::Key(caller.key()), &tenant).await?;
     let view = TenantView::from(&*tenant);
     Ok((Location::of("/v1/tenants", view.id), Created(view)))
 }
@@ -132,7 +132,7 @@ pub async fn patch(
     Query(query): Query<ForceQuery>,
     Json(body): Json<TenantPatch>,
 ) -> Result<Json<TenantView>, Refusal> {
-    let force = query.by(&Holder::Key(Arc::clone(&caller.key)))?;
+    let force = query.by(&caller.holder())?;
     let changed = change_one_with(&gateway, &caller, &id, (body.order(), force), |directory, _| {
         let before = &directory.tenant;
         let after = Arc::new(Tenant {
@@ -200,7 +200,7 @@ async fn change_one_with<T>(
     (order, force): (Order, Force),
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
-    let (by, id) = (By::Key(&caller.key), find(gateway, id)?.id);
+    let (by, id) = (By::Key(caller.key()), find(gateway, id)?.id);
     gateway.change_in(order, by, force, id, in_use(plan)).await
 }
 

@@ -85,7 +85,7 @@ pub async fn put_tool(
     SchemaBody(body): SchemaBody,
 ) -> Result<Upserted<ToolView>, Refusal> {
     let body: ToolBody = canon::read(body.as_str())?;
-    let force = query.by(&caller.holder)?;
+    let force = query.by(caller.holder())?;
     let name: SlashFreeName = new_name(&name)?;
     let canary = body.canary;
     let actions = {
@@ -140,7 +140,7 @@ pub async fn delete(
     Path(name): Path<String>,
     Query(query): Query<ForceQuery>,
 ) -> Result<StatusCode, Refusal> {
-    let force = query.by(&caller.holder)?;
+    let force = query.by(caller.holder())?;
     change_with(&gateway, &caller, force, |directory, _| {
         let tool = find_tool(directory, &name)?;
         if !tool.standing.is_active() {

@@ -110,17 +110,14 @@ pub enum Holder {
 /// The holder of an API key that works.
 #[derive(Debug, Clone)]
 pub struct KeyCaller {
-    /// The key.
-    pub key: Arc<ApiKey>,
+    key: Arc<ApiKey>,
 }
 
 /// Somebody who may act in a tenant.
 #[derive(Debug, Clone)]
 pub struct TenantCaller {
-    /// The tenant: the holder's own, or the one that an operator named. An operator's own is the system tenant.
-    pub tenant: TenantId,
-    /// Who it is.
-    pub holder: Holder,
+    tenant: TenantId,
+    holder: Holder,
 }
 
 impl Holder {
@@ -226,12 +223,34 @@ impl From<&KeyCaller> for TenantCaller {
     fn from(caller: &KeyCaller) -> Self {
         Self {
             tenant: caller.key.tenant,
-            holder: Holder::Key(Arc::clone(&caller.key)),
+            holder: caller.holder(),
         }
     }
 }
 
+impl KeyCaller {
+    /// The key.
+    pub fn key(&self) -> &ApiKey {
+        &self.key
+    }
+
+    /// Who it is.
+    pub fn holder(&self) -> Holder {
+        Holder::Key(Arc::clone(&self.key))
+    }
+}
+
 impl TenantCaller {
+    /// The tenant: the holder's own, or the one that an operator named. An operator's own is the system tenant.
+    pub const fn tenant(&self) -> TenantId {
+        self.tenant
+    }
+
+    /// Who it is.
+    pub const fn holder(&self) -> &Holder {
+        &self.holder
+    }
+
     /// Whether the credential still works, and whether this gateway can tell: for answers that take long.
     pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
         gateway.check_current()?;
@@ -246,7 +265,7 @@ impl Caller {
     fn holder(&self, needed: &'static [Role]) -> Option<Holder> {
         match self {
             Self::Agent(_) => None,
-            Self::Key(caller) => Some(Holder::Key(Arc::clone(&caller.key))),
+            Self::Key(caller) => Some(caller.holder()),
             Self::Person(person) => Some(Holder::Person(Arc::new(person.at_route_for(needed)))),
         }
     }

@@ -113,7 +113,7 @@ pub(super) fn fairness_key(extensions: &Extensions) -> Option<FairnessKey> {
     let agents = extensions.get::<AgentCaller>();
     let agents = agents.map(|caller| FairnessKey::agents_of(caller.tenant));
     let people = || extensions.get::<TenantCaller>();
-    agents.or_else(|| people().map(|caller| FairnessKey::people_of(caller.tenant)))
+    agents.or_else(|| people().map(|caller| FairnessKey::people_of(caller.tenant())))
 }
 
 /// The canonical text of a JSON body. An integer that it would write as another one is refused: what was approved for

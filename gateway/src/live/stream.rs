@@ -67,8 +67,8 @@ pub async fn events(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Refusal> {
     let kinds = filter.kinds()?;
-    let (place, subscription) = gateway.live.subscribe(caller.tenant).map_err(refuse)?;
-    let head = gateway.store.head(caller.tenant).await?.seq;
+    let (place, subscription) = gateway.live.subscribe(caller.tenant()).map_err(refuse)?;
+    let head = gateway.store.head(caller.tenant()).await?.seq;
     let next = filter.first(&headers, head)?;
     let seat = Arc::new(Seat {
         gateway,
@@ -282,7 +282,7 @@ impl OpenStream {
 
     /// The next entries as far as they are wanted, up to one that cannot be read or shown.
     async fn read(&mut self) -> Result<Page, Refusal> {
-        let (gateway, tenant) = (&self.seat.gateway, self.seat.caller.tenant);
+        let (gateway, tenant) = (&self.seat.gateway, self.seat.caller.tenant());
         let store = &gateway.store;
         // For this page only: whoever streams takes turns with all who read ledgers, and leaves readers of the store to
         // what asks look up.

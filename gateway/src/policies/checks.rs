@@ -41,7 +41,7 @@ pub async fn validate(
             diagnostics: json!(diagnostics),
         },
     };
-    let validation = gateway.compile_draft(caller.tenant, draft, make).await?;
+    let validation = gateway.compile_draft(caller.tenant(), draft, make).await?;
     // It took its time, and whoever asked may not read any more.
     caller.check(&gateway)?;
     Ok(Json(validation))
@@ -78,7 +78,7 @@ pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<Box<RawValue>>, Refusal> {
-    let permit = gateway.drafts.acquire(caller.tenant).await?;
+    let permit = gateway.drafts.acquire(caller.tenant()).await?;
     let tenant = read(&gateway, &caller)?;
     let work = tokio::task::spawn_blocking(move || {
         let schema = written(&tenant.directory);

@@ -37,10 +37,10 @@ pub async fn compare(
     Extension(caller): Extension<TenantCaller>,
     SetJson(body, _room): SetJson<Comparing>,
 ) -> Result<Json<Report>, Refusal> {
-    let Candidate { before, after, .. } = gateway.candidate(caller.tenant, body.candidate).await?;
+    let Candidate { before, after, .. } = gateway.candidate(caller.tenant(), body.candidate).await?;
     let after = DroppedAside::new(after);
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
-    let own = gateway.comparisons_of.begin(caller.tenant);
+    let own = gateway.comparisons_of.begin(caller.tenant());
     let _one_of_tenant =
         own.ok_or_else(|| busy("this tenant compares policies already; try again when that is done"))?;
     let turn = gateway.prover.turn_within(WAIT_MAX).await;

@@ -83,7 +83,7 @@ pub async fn try_asks(
     }
     let tenant = match candidate {
         None => read(&gateway, &caller)?,
-        Some(set) => Arc::new(gateway.candidate(caller.tenant, set.into_inner()).await?.after),
+        Some(set) => Arc::new(gateway.candidate(caller.tenant(), set.into_inner()).await?.after),
     };
     let tenant = DroppedAside::new(tenant);
     let mut results = Vec::with_capacity(asks.len());

@@ -32,7 +32,7 @@ pub async fn format(
     Extension(caller): Extension<TenantCaller>,
     SetJson(text, _room): SetJson<Text>,
 ) -> Result<Json<Formatted>, Refusal> {
-    let permit = gateway.drafts.acquire(caller.tenant).await?;
+    let permit = gateway.drafts.acquire(caller.tenant()).await?;
     match laid_out(text, permit).await? {
         Ok(cedar) => Ok(Json(Formatted { cedar })),
         Err(diagnostics) => Err(Refusal::new(Code::PolicyInvalid, "the text cannot be laid out")

@@ -44,7 +44,7 @@ pub async fn reload(
     let turn = gateway.turn_to_reload().await;
     // A caller that goes away later leaves nobody compiling beside the next one: what has begun is finished, and the
     // next one waits for it.
-    let work = tokio::spawn(async move { gateway.reload_base(turn, By::Key(&caller.key)).await });
+    let work = tokio::spawn(async move { gateway.reload_base(turn, By::Key(caller.key())).await });
     let reloaded = work.await.unwrap_or_else(|error| {
         let detail = "the reload broke off; whether other base policies are in force is in the ledger";
         Err(Refusal::broken_off(

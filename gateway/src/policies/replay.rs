@@ -122,14 +122,14 @@ pub async fn replay(
     let candidate = DroppedAside::new(candidate);
     let in_lines = accepts_lines(&headers);
     let limit = limit(asked, in_lines)?;
-    let place = in_lines.then(|| outgoing::place(&gateway, caller.tenant));
+    let place = in_lines.then(|| outgoing::place(&gateway, caller.tenant()));
     let place = place.transpose()?;
-    let candidate = gateway.candidate(caller.tenant, candidate.into_inner()).await?;
+    let candidate = gateway.candidate(caller.tenant(), candidate.into_inner()).await?;
     let candidate = DroppedAside::new(candidate);
     // Compiling waits for its own turn, and nobody should wait for this one meanwhile.
-    let permit = Permit::take(&gateway, caller.tenant)?;
+    let permit = Permit::take(&gateway, caller.tenant())?;
     let digest = candidate.after.policies.digest();
-    let range = range::within(&*gateway.store, caller.tenant, from, to).await?;
+    let range = range::within(&*gateway.store, caller.tenant(), from, to).await?;
     let running =
         Running::start(&gateway, candidate.into_inner(), range, limit, permit).map_err(|error| {
             tracing::error!(%error, "a replay could not be started");

@@ -38,6 +38,6 @@ pub async fn show(
     Extension(caller): Extension<TenantCaller>,
     Query(which): Query<Which>,
 ) -> Result<Response, Refusal> {
-    let signed = which.of(&gateway, caller.tenant).await?;
+    let signed = which.of(&gateway, caller.tenant()).await?;
     Ok(tree::text(signed.note.to_string()))
 }

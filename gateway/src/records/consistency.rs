@@ -35,7 +35,7 @@ pub async fn show(
     Extension(caller): Extension<TenantCaller>,
     Query(sizes): Query<Sizes>,
 ) -> Result<Json<Consistency>, Refusal> {
-    let (store, tenant) = (&*gateway.store, caller.tenant);
+    let (store, tenant) = (&*gateway.store, caller.tenant());
     let head = store.tip(tenant).await?.head().seq;
     let from = sizes.from.get();
     let to = sizes.to.map_or(head, NonZeroU64::get);

@@ -79,7 +79,7 @@ pub async fn erase(
     Extension(caller): Extension<TenantCaller>,
     Json(wanted): Json<Erase>,
 ) -> Result<Json<Progress>, Refusal> {
-    let begun = gateway.erasures_of.begin(caller.tenant).ok_or_else(busy)?;
+    let begun = gateway.erasures_of.begin(caller.tenant()).ok_or_else(busy)?;
     // A caller that goes away leaves no blocks of the search index held, and begins nothing else before this is over.
     let work = tokio::spawn(async move {
         let _begun = begun;
@@ -111,11 +111,11 @@ async fn run(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<
 
 async fn erase_wanted(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -> Result<Progress, Refusal> {
     // No agent has ever done anything in it. A tenant that was deleted has a ledger all the same, which may have to be erased.
-    if caller.tenant == TenantId::SYSTEM {
-        return Err(Refusal::not_found("tenant", &caller.tenant.to_string()));
+    if caller.tenant() == TenantId::SYSTEM {
+        return Err(Refusal::not_found("tenant", &caller.tenant().to_string()));
     }
     let (choice, seqs) = wanted.resolve(gateway, caller).await?;
-    let mut taking = Taking::new(gateway, caller.tenant, caller.holder.by(), &choice);
+    let mut taking = Taking::new(gateway, caller.tenant(), caller.holder().by(), &choice);
     let began = Instant::now();
     let is_enough = |_: &Taking<'_>| began.elapsed() >= TIME_MAX;
     let taken = take(gateway, &mut taking, &choice, seqs.clone(), is_enough).await;
@@ -126,7 +126,7 @@ async fn erase_wanted(gateway: &Gateway, caller: &TenantCaller, wanted: Erase) -
         },
         // What is gone is gone, so this is no refusal. Whoever goes on is told of what is in the way if it still is.
         (Err(refusal), Some(reached)) => {
-            let (tenant, code) = (caller.tenant, refusal.code().as_str());
+            let (tenant, code) = (caller.tenant(), refusal.code().as_str());
             tracing::warn!(%tenant, code, "erasing in the ledger of {tenant} stopped early");
             reached
         }
@@ -188,12 +188,12 @@ impl Erase {
         caller: &TenantCaller,
     ) -> Result<(Choice, RangeInclusive<u64>), Refusal> {
         let store = &*gateway.store;
-        let head = store.head(caller.tenant).await?.seq;
+        let head = store.head(caller.tenant()).await?.seq;
         let first = self.from_seq.map_or(1, NonZeroU64::get);
         match (self.seq, self.agent, self.user, self.older_than_days) {
             (Some(seq), None, None, None) => {
                 let seq = seq.get();
-                let entry = store.entries(caller.tenant, seq, 1).await?;
+                let entry = store.entries(caller.tenant(), seq, 1).await?;
                 let entry = entry.into_iter().find(|entry| entry.seq == seq);
                 let entry = entry.ok_or_else(|| Refusal::not_found("entry", &seq.to_string()))?;
                 choose::check_kind(&entry.kind)?;
@@ -203,7 +203,7 @@ impl Erase {
             (None, None, Some(user), None) => Ok((Choice::User(user), first..=head)),
             (None, None, None, Some(days)) => {
                 let before = days_ago(gateway.clock.now(), days);
-                let end = first_since(store, caller.tenant, head, before).await?;
+                let end = first_since(store, caller.tenant(), head, before).await?;
                 Ok((Choice::OlderThan(days.get()), first..=end - 1))
             }
             _ => Err(Refusal::new(

@@ -68,7 +68,7 @@ pub async fn list(
     while search.goes_on() && search.next - start < LOOKED_AT_MAX {
         let chunk = gateway
             .store
-            .entries(caller.tenant, search.next, search.chunk())
+            .entries(caller.tenant(), search.next, search.chunk())
             .await?;
         if chunk.is_empty() {
             return search.into_page(true).map(Json);

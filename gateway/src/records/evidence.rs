@@ -49,12 +49,12 @@ pub async fn evidence(
     Extension(caller): Extension<TenantCaller>,
     Query(about): Query<About>,
 ) -> Result<Response, Refusal> {
-    let place = outgoing::place(&gateway, caller.tenant)?;
+    let place = outgoing::place(&gateway, caller.tenant())?;
     let search = Search {
         store: &*gateway.store,
         readings: &gateway.readings,
-        tenant: caller.tenant,
-        head: gateway.store.head(caller.tenant).await?.seq,
+        tenant: caller.tenant(),
+        head: gateway.store.head(caller.tenant()).await?.seq,
     };
     let (seqs, run) = search.resolve(about).await?;
     let keys = gateway.log_keys();
@@ -86,7 +86,7 @@ fn manifest(
 ) -> Value {
     json!({
         "format": "countersign.evidence/1",
-        "tenant": caller.tenant,
+        "tenant": caller.tenant(),
         "from_seq": seqs.start(),
         "to_seq": seqs.end(),
         "run_id": run.map(|run| &run.id),

@@ -30,8 +30,8 @@ pub async fn export(
     Extension(caller): Extension<TenantCaller>,
     Query(range): Query<Range>,
 ) -> Result<Response, Refusal> {
-    let place = outgoing::place(&gateway, caller.tenant)?;
-    let head = gateway.store.head(caller.tenant).await?;
+    let place = outgoing::place(&gateway, caller.tenant())?;
+    let head = gateway.store.head(caller.tenant()).await?;
     let range = range.within(head.seq)?;
     let stretch = Stretch::begin(Arc::clone(&gateway), caller.clone(), &range).await?;
     let parts = stream::try_unfold(Some(Rest::Start(stretch)), Rest::next);

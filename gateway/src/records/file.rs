@@ -94,8 +94,8 @@ impl Stretch {
     ) -> Result<Self, Refusal> {
         let mut stretch = Self {
             gateway,
-            tenant: caller.tenant,
-            tenant_text: caller.tenant.to_string(),
+            tenant: caller.tenant(),
+            tenant_text: caller.tenant().to_string(),
             caller,
             first: *seqs.start(),
             next: *seqs.start(),

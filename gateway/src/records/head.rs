@@ -22,9 +22,9 @@ pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
 ) -> Result<Json<LedgerHead>, Refusal> {
-    let head = gateway.store.head(caller.tenant).await?;
+    let head = gateway.store.head(caller.tenant()).await?;
     Ok(Json(LedgerHead {
-        tenant: caller.tenant,
+        tenant: caller.tenant(),
         seq: head.seq,
         hash: head.hash,
     }))

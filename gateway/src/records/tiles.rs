@@ -30,7 +30,7 @@ pub async fn hashes(
     Extension(caller): Extension<TenantCaller>,
     Path((level, place)): Path<(String, String)>,
 ) -> Result<Response, Refusal> {
-    let tenant = caller.tenant;
+    let tenant = caller.tenant();
     let tile = find(&gateway, tenant, &level, &place).await?;
     let tile = tile.ok_or_else(|| no_tile(&level, &place))?;
     let nodes: Vec<_> = tile.nodes().collect();
@@ -45,7 +45,7 @@ pub async fn entries(
     Extension(caller): Extension<TenantCaller>,
     Path(place): Path<String>,
 ) -> Result<Response, Refusal> {
-    let tenant = caller.tenant;
+    let tenant = caller.tenant();
     let tile = find(&gateway, tenant, "0", &place).await?;
     let tile = tile.ok_or_else(|| no_tile("entries", &place))?;
     let limit = u32::try_from(TILE_WIDTH).expect("a tile is narrow");

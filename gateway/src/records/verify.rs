@@ -48,7 +48,7 @@ pub async fn verify(
     OptionalJson(asked): OptionalJson<Asked>,
 ) -> Result<Json<Verification>, Refusal> {
     let began = Instant::now();
-    let (store, tenant) = (&*gateway.store, caller.tenant);
+    let (store, tenant) = (&*gateway.store, caller.tenant());
     // Without them all but signatures and what is held is verified, and nothing passes for right.
     let keys = gateway.log_keys();
     let checkpoint = match &keys {
