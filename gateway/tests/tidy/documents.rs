@@ -215,6 +215,27 @@ fn documents_name_files_and_tests_that_exist() {
 }
 
 #[test]
+fn every_table_is_in_the_architecture() {
+    let architecture = text("ARCHITECTURE.md");
+    let rows = architecture.lines().filter(|line| line.starts_with("| `"));
+    let named: Vec<_> = rows.filter_map(|row| row.split(" | ").next()).collect();
+    let mut silent = Vec::new();
+    for path in files("migrations") {
+        let step = text(&path);
+        for rest in step.split("CREATE TABLE ").skip(1) {
+            let table = rest.split_whitespace().next().unwrap_or_default();
+            // It is filled, and takes the name of the one before it.
+            let is_renamed = step.contains(&format!("ALTER TABLE {table} RENAME TO "));
+            let row = format!("`{table}`");
+            if !is_renamed && !named.iter().any(|cell| cell.contains(&row)) {
+                silent.push(format!("ARCHITECTURE.md: say what a row of {row} is"));
+            }
+        }
+    }
+    none(silent);
+}
+
+#[test]
 fn invariants_are_numbered_without_gaps() {
     let page = text(INVARIANTS);
     let mut numbers: Vec<usize> = numbered_rows(&page).map(|(number, _)| number).collect();
