@@ -53,6 +53,10 @@ impl Entropy for SystemEntropy {
     }
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "this is the one place that asks for randomness"
+)]
 fn fetch(buffer: &mut [u8]) {
     getrandom::fill(buffer).expect("the operating system gives randomness, or nothing here is safe");
 }
