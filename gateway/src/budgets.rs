@@ -17,6 +17,7 @@ use crate::http::query::{ListQuery, invalid};
 use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
 use crate::reader::Reader;
 use crate::reservations::may_use;
+use crate::sequencer::{END_ROUNDS_MAX, ENDED_AT_ONCE_MAX};
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
@@ -31,9 +32,9 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::{BudgetFilter, OpenBudgets, WantedBalances};
 
-/// How much of what is held beyond its time a balance leaves out: more than ends between two rounds of the job that writes it
-/// down.
-const OVERDUE_MAX: u32 = 10_000;
+/// How much of what is held beyond its time a balance leaves out: as much as the job writes down in one pass, and as may
+/// be written down before a batch.
+const LEFT_OUT_MAX: u32 = END_ROUNDS_MAX * ENDED_AT_ONCE_MAX;
 
 /// Which budgets to list.
 #[derive(Debug, Deserialize)]
@@ -226,7 +227,7 @@ impl Gateway {
             ids,
             scopes,
             ended_by: now.plus_millis(-GRACE_MS),
-            overdue_max: OVERDUE_MAX,
+            overdue_max: LEFT_OUT_MAX,
         };
         let found = self.store.balances(&wanted).await?;
         let (budgets, overdue) = (found.budgets.into_iter(), found.overdue.into_iter());

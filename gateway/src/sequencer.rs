@@ -57,6 +57,14 @@ pub(crate) const FOLLOW_MAX: Duration = Duration::from_secs(2);
 /// reads these with their parameters and votes, some megabytes each at most. Those that have expired come together, as
 /// many at most, so with them there may be nearly twice as many; a batch of asks comes together, too.
 pub(crate) const APPROVALS_MAX: u32 = 32;
+/// How many reservations whose time is over are ended in one commit. Where the tenants of a batch have as many, they are
+/// ended before it, or with the next ones, or by the job.
+pub(crate) const ENDED_AT_ONCE_MAX: u32 = 500;
+/// How many commits that only end such reservations may go before a batch, and how many follow each other in the job.
+/// Together they end as many as are left out of balances that are shown.
+pub(crate) const END_ROUNDS_MAX: u32 = 20;
+/// How many of either while many wait for decisions.
+pub(crate) const END_ROUNDS_MAX_UNDER_LOAD: u32 = 2;
 
 /// So many bytes that are to be recorded take as much room as one more proposal, and as much time.
 const WEIGHED_BYTES: usize = 16 << 10;

@@ -4,6 +4,7 @@ use super::moving::proposal;
 use crate::ending::{Ending, Ends};
 use crate::gateway::Gateway;
 use crate::http::Refusal;
+use crate::sequencer::{END_ROUNDS_MAX, END_ROUNDS_MAX_UNDER_LOAD, ENDED_AT_ONCE_MAX};
 use engine::budgets::moves::Move;
 use engine::{Proposal, TenantSnapshot};
 use model::reservation::GRACE_MS;
@@ -23,9 +24,9 @@ impl Gateway {
 impl Ending for Unsettled {
     type Id = ReservationId;
     const NAME: &'static str = "reservations";
-    const ROUND_MAX: u32 = 500;
-    const ROUNDS_MAX: usize = 20;
-    const ROUNDS_MAX_UNDER_LOAD: usize = 2;
+    const ROUND_MAX: u32 = ENDED_AT_ONCE_MAX;
+    const ROUNDS_MAX: usize = END_ROUNDS_MAX as usize;
+    const ROUNDS_MAX_UNDER_LOAD: usize = END_ROUNDS_MAX_UNDER_LOAD as usize;
     const SHARE: usize = Self::ROUND_MAX as usize;
 
     fn ends(gateway: &Gateway) -> &Ends {

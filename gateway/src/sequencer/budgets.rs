@@ -2,8 +2,9 @@
 //!
 //! Whatever is read is remembered first, and a batch is told what is remembered: so there is one way to it.
 
+use super::ENDED_AT_ONCE_MAX;
 use super::footprints::Footprints;
-use super::overdue::{self, Ends, OVERDUE_MAX, ended_by};
+use super::overdue::{self, Ends, ended_by};
 use super::remembered::{NEVER, NotRemembered, Remembered, ScopeAndUnit};
 use super::times::Times;
 use engine::Proposal;
@@ -227,7 +228,7 @@ impl<'p> WantedMoves<'p> {
             ids: each_once(self.reservations.iter().copied().filter(is_unknown)),
             ended_by: ended_by(times.latest(&tenants)),
             tenants,
-            limit: OVERDUE_MAX,
+            limit: ENDED_AT_ONCE_MAX,
         };
         if wanted.ids.is_empty() && wanted.tenants.is_empty() {
             return Ok((Vec::new(), Ends::WithBatch));

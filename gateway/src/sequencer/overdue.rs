@@ -4,15 +4,12 @@
 //! have ended, each chain says by its own time. Only where they are more than are read at once, more of them are looked
 //! for. What is done about them is not known here.
 
+use super::ENDED_AT_ONCE_MAX;
 use super::times::Times;
 use model::reservation::GRACE_MS;
 use model::{Reservation, ReservationStatus, TenantId, Timestamp};
 use std::collections::HashMap;
 use store::{StoreError, Turn, WantedReservations};
-
-/// How many reservations of its tenants are ended in one commit whose time is over. Where there are as many, they are ended
-/// before the batch, or with the next ones, or by the job.
-pub(super) const OVERDUE_MAX: u32 = 500;
 
 /// When overdue reservations are ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,7 +59,7 @@ async fn read_of_each(
     times: Times<'_>,
     found: &mut Vec<(TenantId, Reservation)>,
 ) -> Result<Ends, StoreError> {
-    let share = (OVERDUE_MAX as usize / tenants.len().max(1)).max(1);
+    let share = (ENDED_AT_ONCE_MAX as usize / tenants.len().max(1)).max(1);
     let rest = without_share(tenants, found, share, times);
     let mut ends = if rest.len() < tenants.len() {
         Ends::First

@@ -12,7 +12,9 @@ use super::pace::Pace;
 use super::queue::Exit;
 use super::retry::RetryCause;
 use super::times::Times;
-use super::{APPROVALS_MAX, Fault, LoadSignal, Parts, Sequencer, Submission};
+use super::{
+    APPROVALS_MAX, END_ROUNDS_MAX, END_ROUNDS_MAX_UNDER_LOAD, Fault, LoadSignal, Parts, Sequencer, Submission,
+};
 use crate::signing::signs_at;
 use engine::budgets::moves::{BudgetChange, Move};
 use engine::proposal::{ApprovalUse, Intent};
@@ -32,11 +34,6 @@ const PROBE_PAUSE: Duration = Duration::from_millis(500);
 /// How many attempts a batch has, the first included: somebody else may be faster, or something in it may have been
 /// recorded before.
 const ATTEMPTS_MAX: usize = 4;
-/// How many commits that only end overdue reservations may go before a batch. Together they end as many as are left out
-/// of balances that are shown.
-const END_ROUNDS_MAX: usize = 20;
-/// How many go before it while many wait for decisions: as many as in the job that ends them.
-const END_ROUNDS_MAX_UNDER_LOAD: usize = 2;
 /// For how many batches after a repeated request earlier answers are looked up before the batch is applied: who repeats
 /// one often repeats more.
 const LOOK_UPS_AFTER_REPEAT: u32 = 64;
@@ -359,7 +356,7 @@ impl Task {
     }
 
     /// How many commits that only end overdue reservations may go before a batch now.
-    fn end_rounds_max(&self) -> usize {
+    fn end_rounds_max(&self) -> u32 {
         if self.load.is_high() {
             END_ROUNDS_MAX_UNDER_LOAD
         } else {
