@@ -1,6 +1,6 @@
 //! What packages depend on: lower floors only, and only what they are there to know.
 
-use crate::tree::{none, text};
+use crate::tree::{files, has_extension, none, text};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Each package, its folder, and its floor: it may depend on lower floors only.
@@ -111,6 +111,52 @@ fn only_its_keepers_depend_on_a_library() {
                 );
             }
         }
+    }
+}
+
+#[test]
+fn every_dependency_is_used() {
+    let mut idle = Vec::new();
+    for (_, folder, _) in FLOORS {
+        let manifest = format!("{folder}/Cargo.toml");
+        let mut sources = files(&format!("{folder}/src"));
+        sources.retain(|path| has_extension(path, "rs"));
+        let sources: Vec<_> = sources.iter().map(|path| text(path)).collect();
+        for dependency in dependencies(&manifest, "[dependencies]") {
+            let name = dependency.replace('-', "_");
+            if !sources.iter().any(|source| is_used(&name, source)) {
+                idle.push(format!(
+                    "{manifest}: `{folder}/src` does not use `{dependency}`; remove it, or leave it to the tests"
+                ));
+            }
+        }
+    }
+    none(idle);
+}
+
+/// Whether a path in this text begins with a crate, or it is imported by its name.
+fn is_used(name: &str, source: &str) -> bool {
+    let is_of_a_word = |character: char| character.is_alphanumeric() || character == '_';
+    source.match_indices(name).any(|(at, _)| {
+        let (before, after) = (&source[..at], &source[at + name.len()..]);
+        let is_whole = !before.ends_with(is_of_a_word) && !after.starts_with(is_of_a_word);
+        let begins_a_path = after.starts_with("::") && !before.ends_with("::");
+        is_whole && (begins_a_path || before.ends_with("use "))
+    })
+}
+
+#[test]
+fn a_crate_that_is_only_spoken_of_is_not_used() {
+    for used in ["use hex;", "use hex::encode;", "let text = hex::encode(bytes);"] {
+        assert!(is_used("hex", used), "{used}");
+    }
+    for spoken in [
+        "// 64 hex digits",
+        "use hexagon::Side;",
+        "use crate::hex::digits;",
+        "let hex = 7;",
+    ] {
+        assert!(!is_used("hex", spoken), "{spoken}");
     }
 }
 
