@@ -16,8 +16,8 @@ const PASSES_FOR_ALL: usize = 60;
 /// What is known between two passes: there may be more tenants with much of it than one pass gets to.
 #[derive(Debug, Default)]
 pub struct Turns {
-    /// What each tenant has had since those who had not had their share last had no more. Held for a look or a count
-    /// only.
+    /// How much of each tenant was found in this cycle, which ends when those below their share have nothing left. Held
+    /// for a look or a count only.
     had: Mutex<BTreeMap<TenantId, usize>>,
     /// How many more passes leave nobody out.
     passes_for_all: AtomicUsize,

@@ -429,7 +429,7 @@ mod tests {
         let team = team("platform");
         directory.apply(&Write::Put(team.clone()));
         assert_eq!(directory.bytes(), of(&small) + team.to_json().len());
-        // What is deleted is what is there, whatever the write has of it.
+        // A delete removes what is stored under the id, whatever else the write carries.
         for gone in [team, Noun::Agent(Arc::new(large))] {
             directory.apply(&Write::Delete(gone.clone()));
             directory.apply(&Write::Delete(gone));
@@ -658,7 +658,7 @@ mod tests {
         assert_eq!(members(&directory), [(1, 0), (2, 1)]);
         put_agent(&mut directory, 3, None);
         assert_eq!(members(&directory), [(1, 0), (1, 1)]);
-        // What is deleted is what is there, whatever the write has of it.
+        // A delete removes what is stored under the id, whatever else the write carries.
         for gone in [Noun::Agent(Arc::new(agent(2, "planner"))), user(&["a"])] {
             directory.apply(&Write::Delete(gone.clone()));
             directory.apply(&Write::Delete(gone));
@@ -686,7 +686,7 @@ mod tests {
             (Write::Put(run("b", &revoked)), (1, 1)),
             (Write::Put(run("b", &revoked)), (1, 1)),
             (Write::Put(run("a", &revoked)), (0, 2)),
-            // What is deleted is what is there, whatever the write has of it.
+            // A delete removes what is stored under the id, whatever else the write carries.
             (Write::Delete(run("a", &frozen)), (0, 1)),
             (Write::Delete(run("a", &frozen)), (0, 1)),
             (Write::Put(run("b", &frozen)), (1, 0)),

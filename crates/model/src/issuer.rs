@@ -62,8 +62,8 @@ pub struct Issuer {
     pub created_at: Timestamp,
 }
 
-/// What stays of an issuer that signed agents or people in and was deleted: its `iss` was this tenant's, so that who
-/// else has registered it is not the only one.
+/// What stays of an issuer that signed agents or people in and was deleted: its `iss` still counts as this tenant's, so
+/// another tenant that registers it is not taken for its only owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FormerIssuer {
     /// Its tokens' `iss`.

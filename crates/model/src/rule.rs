@@ -150,7 +150,8 @@ impl Rule {
         let Some(last) = seqs.len().checked_sub(FIRED_MAX + 1) else {
             return;
         };
-        // INVARIANT: nothing is counted twice, so what it counted of those whom it forgets counts no more of anybody.
+        // INVARIANT: entries up to `counted_through` count for nobody: those of a forgotten agent or tool must not be
+        // counted again.
         let (_, through, _) = seqs.select_nth_unstable(last);
         let through = self.counted_through.max(*through);
         self.counted_through = through;

@@ -362,9 +362,8 @@ impl Compiler {
         self.policies(registry, candidate, before, Some(goes_on))
     }
 
-    /// How much there was to validate in what was in force. Where that was more than there may be, it is as much as there
-    /// is of it under this registry, if that is more: otherwise no tool could come any more. For that it is counted and
-    /// not validated.
+    /// How much there was to validate in what was in force. If that is above the bound, how much there is of it under this
+    /// registry, if that is more: otherwise no tool could be added. That is counted, and not validated.
     fn checks_before(
         &self,
         before: Option<Candidate<'_>>,

@@ -47,7 +47,8 @@ struct Account {
     taken_from: Option<u64>,
     /// What the first entry tells that does not follow. What comes after it says nothing more.
     odd: Option<Mismatch>,
-    /// What it was before each entry that has moved it while what is stored may have been read; empty in each of these.
+    /// The account before each entry that the store may not have had when it was read: the stored budget may be as any
+    /// of these. They have none of their own.
     earlier: Vec<Self>,
     /// Whether the first entry that tells of it came while what is stored may have been read.
     is_new: bool,

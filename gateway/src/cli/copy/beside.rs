@@ -19,8 +19,8 @@ pub(super) struct Beside {
     answers: Answers,
 }
 
-/// How many answers there are, and when the last one was given: one that was to what had been so already moves nothing
-/// else by which it would be noticed.
+/// How many answers there are, and when the last one was given. An answer to a request that changed nothing leaves no
+/// other row, so these two show that somebody still writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Answers {
     count: u64,

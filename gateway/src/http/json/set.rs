@@ -18,8 +18,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A body with more bytes is long. Other bodies have no more, and most sets have not.
 const SHORT_BYTES_MAX: usize = 256 << 10;
-/// These bodies have so many times the time of others to come, because by default they may have so many times the bytes.
-/// Others have the same time whatever they may have, and so have these.
+/// These bodies may take so many times as long to arrive, because by default they may be so many times as large: 4 MiB,
+/// and others 256 KiB. `--body-bytes-max` does not change the time of either.
 const TIMES_THE_TIME: u32 = 16;
 
 /// The room for long bodies that are not answered yet, and whose turn it is to be read.
