@@ -7,6 +7,7 @@
 //! - [`outcome`] and [`observations`]: what agents tell afterwards; [`containment`]: what is done about those of whom
 //!   too much is told;
 //! - [`admission`]: how many asks are in here at once; [`slow_lane`]: where those of floods are answered;
+//!   [`worker_steps`]: how much of the workers each tenant takes; `yielding`: letting others in between many asks;
 //! - [`sequencer`]: the one task that writes; [`recording`]: what is made again where the directory has moved on before
 //!   it was written;
 //! - [`follower`]: how what other gateways change comes into force here; [`uptime`]: a clock that goes on while the
@@ -22,7 +23,7 @@
 //!   without being asked;
 //! - [`search`]: finding decisions;
 //! - [`fairness_key`]: who has a share together of what tenants share; [`single_flight`]: one read of the store for all
-//!   who ask at once;
+//!   who ask at once; `locks`: taking locks whose holder may have panicked; `generations`: what is known for a while;
 //! - [`runtimes`]: what all tasks run on; [`background`]: the thread for what nobody waits for;
 //! - [`jobs`]: what is done every now and then; [`ending`]: writing down what has ended of many tenants;
 //!   [`turns`]: of whom first; [`guarded_clock`]: what time it is for what they do for good;

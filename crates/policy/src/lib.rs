@@ -9,8 +9,10 @@
 //! - `json_schema`, [`schema`], `validate`, `nobody`: the Cedar schema of a registry, and validation against it;
 //! - `read_set`, `like`, `comparison`, `guard`, `index`: what policies read, how long their patterns and comparisons can
 //!   take, and which of them can be about an ask;
+//! - `entry`: a policy as it stands in the text that the digest of a set is of;
 //! - `vocabulary`, `cache`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
+//! - `fuel`: how much work a question may be, counted before it is done;
 //! - `evaluate`, `case`, `obligations`, `approvers`, `rule`, [`read`], [`ruling`]: the answer;
 //! - [`explain`]: the answer with everything that led to it;
 //! - [`mod@slice`], [`asks`], [`listing`]: a set cut up for whoever compares sets: what policies say about an action, what

@@ -9,7 +9,8 @@
 //! - `listener`, `remembered`: that other gateways have changed something, and what;
 //! - `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the other promises of [`store`], a file each;
 //! - `approvals`, `reservations`, `runs`, `links`, `contents`: what is written in the commit of its entry;
-//! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
+//! - `balances`, `recorded`, `ending`: budgets as they are now, entries with what stands at their places, and where a
+//!   ledger ends;
 //! - `decode`: what stands in the columns.
 //!
 //! The schema is in `migrations/postgres`, with its reasons; why it is made like this is in

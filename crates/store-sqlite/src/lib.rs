@@ -10,7 +10,8 @@
 //! - `journal`, `directories`, `records`, `search`, `index`, `buckets`, `counters`, `budgets`: the promises of [`store`], a file
 //!   each;
 //! - `approvals`, `reservations`, `runs`, `links`: what is written in the commit of its entry;
-//! - `balances`, `recorded`: budgets as they are now, and entries with what stands at their places;
+//! - `balances`, `recorded`, `ending`: budgets as they are now, entries with what stands at their places, and where a
+//!   ledger ends;
 //! - `entry`, `decode`, `packed`: what stands in the columns.
 //!
 //! The schema is in `migrations/sqlite`, with its reasons. The writer remembers where tenants stand and which requests

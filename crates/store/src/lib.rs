@@ -9,6 +9,8 @@
 //! - [`Budgets`]: what may be spent, and what of it is held;
 //! - [`Buckets`]: token buckets that several gateways share.
 //!
+//! [`faults`] is a store that fails on command, for tests of what stands on one: a new promise enters it, too.
+//!
 //! There is no SQL here and no policy. Backends share no code with each other.
 
 mod approvals;
