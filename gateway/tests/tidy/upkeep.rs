@@ -6,6 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 
 /// The longest record of a decision, in lines: one page.
 const DECISION_LINES_MAX: usize = 60;
+/// The same in characters: as many lines of 120. Lines may be longer, and a page may not.
+const DECISION_CHARACTERS_MAX: usize = DECISION_LINES_MAX * 120;
 
 #[test]
 fn migrations_are_numbered_without_gaps() {
@@ -84,10 +86,15 @@ fn decisions_are_listed_by_number() {
 
 #[test]
 fn a_decision_fits_a_page() {
-    let long = files("docs/decisions")
-        .into_iter()
-        .filter(|path| text(path).lines().count() > DECISION_LINES_MAX);
-    none(long.map(|path| format!("{path}: at most {DECISION_LINES_MAX} lines: context, choice, price")));
+    let long = files("docs/decisions").into_iter().filter(|path| {
+        let page = text(path);
+        page.lines().count() > DECISION_LINES_MAX || page.chars().count() > DECISION_CHARACTERS_MAX
+    });
+    none(long.map(|path| {
+        format!(
+            "{path}: at most {DECISION_LINES_MAX} lines and {DECISION_CHARACTERS_MAX} characters: context, choice, price"
+        )
+    }));
 }
 
 #[test]
