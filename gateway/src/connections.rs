@@ -98,7 +98,7 @@ pub async fn serve<L: Listener>(mut listener: L, app: App, stop: impl Future<Out
         let accepted = async {
             // Whoever connects while there is none waits in the system's own queue.
             let gateway = app.gateway();
-            let place = places::take(&gateway.connections, gateway.options.connections_max).await;
+            let place = places::take(&gateway.connections, gateway.options.bounds.connections_max).await;
             (listener.accept().await.0, place)
         };
         tokio::select! {
@@ -302,7 +302,7 @@ where
     /// Ready when the rest of a request that has begun has not come in time, so that it is hyper's, which has bounds
     /// for each part of one. Only what comes in pieces takes a timer.
     fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
-        let time_max = self.app.gateway().options.ask_time_max;
+        let time_max = self.app.gateway().options.bounds.ask_time_max;
         let late = self
             .late
             .get_or_insert_with(|| Box::pin(tokio::time::sleep(time_max)));

@@ -41,9 +41,6 @@ const WAITING_MAX: usize = 32;
 const LONG_ASKS_WAITING_MAX: usize = 256;
 /// How many of a tenant who only read wait at once: they have no bodies, and most are done within a millisecond.
 const READS_WAITING_MAX: usize = 256;
-/// How many of a tenant wait at once to have something looked up: as many as there are places for asks. Their bodies
-/// have bounded room of their own.
-const LOOK_UPS_WAITING_MAX: usize = 2_048;
 /// How many of the readers of a store are left to others: for what asks look up, and for ledgers that are read in
 /// parts.
 const READERS_LEFT: usize = 2;
@@ -138,13 +135,14 @@ impl FairSemaphore {
         }
     }
 
-    /// For asks that have something looked up in a store with so many readers: as many at once as lists and searches.
-    pub fn for_look_ups(readers: usize) -> Self {
+    /// For asks that have something looked up in a store with so many readers: as many at once as lists and searches. So
+    /// many of a tenant wait as there are places for asks; their bodies have bounded room of their own.
+    pub fn for_look_ups(readers: usize, places: usize) -> Self {
         let at_once = readers.saturating_sub(READERS_LEFT).max(READERS_LEFT);
         Self {
             permits: Arc::new(Semaphore::new(at_once)),
             at_once,
-            waiting_max: LOOK_UPS_WAITING_MAX,
+            waiting_max: places,
             ..Self::waiting(
                 WAIT_MAX,
                 "this gateway looks up much for other asks; try again when that is done",
@@ -355,7 +353,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_asks_look_up_waits_for_a_turn_and_whoever_goes_away_leaves_its_place() {
-        let look_ups = FairSemaphore::for_look_ups(4);
+        let look_ups = FairSemaphore::for_look_ups(4, 2);
         let first = look_ups.acquire(ONE).await.unwrap();
         let second = look_ups.acquire(ONE).await.unwrap();
         let (mut gone, mut third) = (Box::pin(look_ups.acquire(ONE)), pin!(look_ups.acquire(ONE)));
@@ -364,6 +362,7 @@ mod tests {
         assert!(now(third.as_mut()).await.is_none());
         assert!(now(other.as_mut()).await.is_none());
         assert_eq!((look_ups.waiting_of(ONE), look_ups.waiting_of(OTHER)), (2, 1));
+        assert_eq!(look_ups.acquire(ONE).await.unwrap_err().code(), Code::Overloaded);
         drop(gone);
         assert_eq!(look_ups.waiting_of(ONE), 1);
         drop(first);

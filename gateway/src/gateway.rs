@@ -43,11 +43,35 @@ use store::Store;
 /// attributes and with a token each. In memory it takes some times that, and a start reads it whole.
 pub(crate) const DIRECTORY_BYTES_MAX: usize = 256 << 20;
 
-/// What may be set from outside.
+/// What may be set from outside, the rooms that gateways share, and the bounds that nobody sets.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// The largest body of a request, in bytes.
     pub body_bytes_max: usize,
+    /// The room for all bodies that are on their way, and for long asks that are not answered yet. Gateways with
+    /// clones of these options share it.
+    pub arrivals: Arrivals,
+    /// The room for all long answers that nobody has taken yet. Gateways with clones of these options share it.
+    pub answers: Answers,
+    /// How many bytes what a tenant registers may have, as [`model::Directory::bytes`] counts it.
+    pub directory_bytes_max: usize,
+    /// How long answers to requests with an `Idempotency-Key` are kept at least.
+    pub replies_kept: Duration,
+    /// The solver that compares sets of policies.
+    pub cvc5: PathBuf,
+    /// The folder with the keys of issuers that are kept in files, if there is one.
+    pub issuer_keys: Option<PathBuf>,
+    /// What the gateway is called by those who reach it through a proxy.
+    pub public_url: Option<PublicUrl>,
+    /// Who else sees where the ledgers end.
+    pub witnesses: WitnessOptions,
+    /// What is fixed.
+    pub bounds: FixedBounds,
+}
+
+/// What the program fixes, or the system that it runs on. Tests make it small.
+#[derive(Debug, Clone, Copy)]
+pub struct FixedBounds {
     /// How long the rest of a plain ask is waited for, before it is read like any other request.
     pub ask_time_max: Duration,
     /// How long a head may take that is read like that, once something of it has come; twice as long where it began
@@ -57,34 +81,17 @@ pub struct Options {
     pub silence_max: Duration,
     /// How long a body may be on its way.
     pub body_time_max: Duration,
-    /// The room for all bodies that are on their way, and for long asks that are not answered yet. Gateways with
-    /// clones of these options share it.
-    pub arrivals: Arrivals,
-    /// The room for all long answers that nobody has taken yet. Gateways with clones of these options share it.
-    pub answers: Answers,
     /// How many connections may be open at all listeners.
     pub connections_max: usize,
     /// How many asks may be in the gateway, and how many may wait to be recorded, long ones counted as several. One
-    /// tenant alone gets half of that.
+    /// tenant alone gets half of that. As many of each may wait to have something looked up.
     pub queue_max: usize,
     /// How many asks are recorded in one commit, long ones counted as several.
     pub batch_max: usize,
     /// How many budgets that are not closed a tenant has. Two that are made at once may both be the last one.
     pub budgets_max: u64,
-    /// How many bytes what a tenant registers may have, as [`model::Directory::bytes`] counts it.
-    pub directory_bytes_max: usize,
-    /// How long answers to requests with an `Idempotency-Key` are kept at least.
-    pub replies_kept: Duration,
     /// How long a gateway answers that cannot find out whether others have changed anything.
     pub snapshot_age_max: Duration,
-    /// The solver that compares sets of policies.
-    pub cvc5: PathBuf,
-    /// The folder with the keys of issuers that are kept in files, if there is one.
-    pub issuer_keys: Option<PathBuf>,
-    /// What the gateway is called by those who reach it through a proxy.
-    pub public_url: Option<PublicUrl>,
-    /// Who else sees where the ledgers end.
-    pub witnesses: WitnessOptions,
 }
 
 impl Default for Options {
@@ -92,30 +99,38 @@ impl Default for Options {
         let body_bytes_max = 256 * 1024;
         Self {
             body_bytes_max,
+            arrivals: Arrivals::new(body_bytes_max),
+            answers: Answers::default(),
+            directory_bytes_max: DIRECTORY_BYTES_MAX,
+            // Over a weekend, so that whoever has to look into what did not work can still repeat it.
+            replies_kept: Duration::from_hours(72),
+            cvc5: PathBuf::from("cvc5"),
+            issuer_keys: None,
+            public_url: None,
+            witnesses: WitnessOptions::default(),
+            bounds: FixedBounds::default(),
+        }
+    }
+}
+
+impl Default for FixedBounds {
+    fn default() -> Self {
+        Self {
             ask_time_max: Duration::from_secs(10),
             head_time_max: connections::HEAD_TIME_MAX,
             silence_max: connections::SILENCE_MAX,
-            connections_max: connections::places_max(),
-            // A body of `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection for longer
-            // by sending a byte now and then.
+            // A body of the default `body_bytes_max` comes in this time over a slow line, and nobody keeps a connection
+            // for longer by sending a byte now and then.
             body_time_max: Duration::from_secs(10),
-            arrivals: Arrivals::new(body_bytes_max),
-            answers: Answers::default(),
+            connections_max: connections::places_max(),
             // What comes in a tenth of a second of a stalled disk finds room. An overload that lasts has fewer places,
             // and finds nobody else waiting.
             queue_max: 2_048,
             batch_max: 512,
             budgets_max: 100_000,
-            directory_bytes_max: DIRECTORY_BYTES_MAX,
-            // Over a weekend, so that whoever has to look into what did not work can still repeat it.
-            replies_kept: Duration::from_hours(72),
-            // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send everybody
-            // away.
+            // What is recorded is checked against the store all the same; a hiccup of the database is no reason to send
+            // everybody away.
             snapshot_age_max: Duration::from_secs(5),
-            cvc5: PathBuf::from("cvc5"),
-            issuer_keys: None,
-            public_url: None,
-            witnesses: WitnessOptions::default(),
         }
     }
 }
@@ -128,7 +143,7 @@ pub struct Gateway {
     pub entropy: Arc<dyn Entropy>,
     /// What answers and checkpoints are signed with.
     pub signing_key: Arc<SigningKey>,
-    /// What may be set from outside.
+    /// What may be set from outside, the rooms that gateways share, and the bounds that nobody sets.
     pub options: Options,
     /// Where the base policies come from.
     pub base: BaseSource,

@@ -37,7 +37,7 @@ impl Gateway {
     /// Refuses by what was the state of the store so long ago, where that may be out of date by now. Where changes of
     /// the system tenant are lost it only grows older until a restart, so nobody is told to try again.
     pub fn check_age(&self, age: Duration) -> Result<(), Refusal> {
-        if age > self.options.snapshot_age_max {
+        if age > self.options.bounds.snapshot_age_max {
             self.check_has_all(TenantId::SYSTEM)?;
             return Err(Refusal::snapshot_stale());
         }

@@ -24,6 +24,7 @@ mod task;
 mod times;
 
 use crate::cosigning::Fork;
+use crate::gateway::FixedBounds;
 use crate::http::Code;
 use crate::live::Live;
 use crate::metrics::Metrics;
@@ -218,12 +219,9 @@ pub struct Parts {
     pub metrics: Arc<Metrics>,
     /// What a witness has seen that the database does not say. Nothing is written behind that.
     pub fork: Arc<OnceLock<Fork>>,
-    /// How long nobody may have looked what other gateways have changed when something is decided.
-    pub snapshot_age_max: Duration,
-    /// How many proposals may wait, if they are short: long ones count as several.
-    pub queue_max: usize,
-    /// How many proposals make a batch, if they are short and count in next to nothing: others count as several.
-    pub batch_max: usize,
+    /// Of these, how much may wait (`queue_max`), how much makes a batch (`batch_max`), and how old what is known of
+    /// other gateways may be (`snapshot_age_max`).
+    pub bounds: FixedBounds,
 }
 
 /// The end of a sequencer: comes when the last handle is gone and all that waited is recorded.
@@ -232,7 +230,7 @@ pub type Ended = oneshot::Receiver<()>;
 impl Sequencer {
     /// Starts its thread.
     pub fn start(parts: Parts) -> std::io::Result<(Self, Ended)> {
-        let (queue, waiting) = queue::queue(parts.queue_max);
+        let (queue, waiting) = queue::queue(parts.bounds.queue_max);
         let handle = Self {
             queue,
             healthy: Arc::new(AtomicBool::new(true)),

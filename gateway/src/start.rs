@@ -93,7 +93,7 @@ pub struct Ingredients {
     pub base_policies: BasePolicies,
     /// The file that they are in, if they can be read again.
     pub base_file: Option<PathBuf>,
-    /// What may be set from outside.
+    /// What may be set from outside, the rooms that gateways share, and the bounds that nobody sets.
     pub options: Options,
 }
 
@@ -128,9 +128,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         signing_key: Arc::clone(&signing_key),
         metrics: Arc::clone(&metrics),
         fork: Arc::clone(&fork),
-        snapshot_age_max: options.snapshot_age_max,
-        queue_max: options.queue_max,
-        batch_max: options.batch_max,
+        bounds: options.bounds,
     };
     let (sequencer, ended) = Sequencer::start(parts).map_err(StartError::Thread)?;
     let follower = Follower::start(Following::new(&store, incarnation, &snapshot, &metrics, follow));
@@ -146,16 +144,15 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         fork,
     }));
     let gateway = Gateway {
-        admission: Admission::new(options.queue_max),
+        admission: Admission::new(options.bounds.queue_max),
         slow_lane: SlowLane::start().map_err(StartError::Thread)?,
         nonces: Nonces::since(clock.now()),
         clock,
         entropy,
         signing_key,
         prover: Prover::new(options.cvc5.clone(), AT_ONCE_MAX, Bounds::default()),
-        connections: Arc::new(Semaphore::new(options.connections_max)),
+        connections: Arc::new(Semaphore::new(options.bounds.connections_max)),
         long_bodies: LongBodies::new(options.body_bytes_max),
-        options,
         base: BaseSource::new(base_file),
         snapshot,
         sequencer,
@@ -163,7 +160,8 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         background: Arc::new(Background::start(&*store).map_err(StartError::Thread)?),
         limits: Limits::new(Arc::clone(&store)),
         reads: FairSemaphore::for_reads(store.readers()),
-        look_ups: FairSemaphore::for_look_ups(store.readers()),
+        look_ups: FairSemaphore::for_look_ups(store.readers(), options.bounds.queue_max),
+        options,
         readable: SingleFlight::idle(),
         size: SingleFlight::idle(),
         store,

@@ -13,7 +13,7 @@ use axum::serve::Listener;
 use futures_util::FutureExt as _;
 use gateway::admission::Occupancy;
 use gateway::connections;
-use gateway::gateway::Options;
+use gateway::gateway::{FixedBounds, Options};
 use gateway::http::answers::Answers;
 use gateway::http::arrivals::Arrivals;
 use gateway::listeners::{Address, ReservedAddress};
@@ -306,7 +306,10 @@ fn begun(request: &str, credential: &str) -> String {
 #[tokio::test]
 async fn a_body_that_does_not_come_is_not_waited_for() {
     let options = Options {
-        body_time_max: Duration::from_millis(100),
+        bounds: FixedBounds {
+            body_time_max: Duration::from_millis(100),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
@@ -330,7 +333,10 @@ async fn a_body_with_policies_has_sixteen_times_as_long_however_long_others_may_
     for body_bytes_max in [64 << 10, 8 << 20] {
         let options = Options {
             body_bytes_max,
-            body_time_max: Duration::from_millis(63),
+            bounds: FixedBounds {
+                body_time_max: Duration::from_millis(63),
+                ..FixedBounds::default()
+            },
             ..Options::default()
         };
         let stage = Stage::set_with(options).await;
@@ -424,7 +430,7 @@ async fn who_is_refused_before_its_body_has_come_and_stays_loses_its_place_all_t
     let head = announced("POST /v1/authorize", "nobody", 100_000);
     connection.exchange(&head).await.problem(401, "invalid_token");
     // All but the one that waits for whoever comes next.
-    let free = stage.gateway.options.connections_max - 1;
+    let free = stage.gateway.options.bounds.connections_max - 1;
     until(|| stage.gateway.connections.available_permits() == free).await;
 }
 
@@ -456,9 +462,12 @@ async fn who_is_refused_when_its_body_has_come_goes_on_on_the_same_connection() 
 #[tokio::test]
 async fn a_request_that_does_not_go_on_is_not_waited_for() {
     let options = Options {
-        ask_time_max: Duration::from_millis(50),
-        head_time_max: Duration::from_millis(50),
-        body_time_max: Duration::from_millis(50),
+        bounds: FixedBounds {
+            ask_time_max: Duration::from_millis(50),
+            head_time_max: Duration::from_millis(50),
+            body_time_max: Duration::from_millis(50),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
@@ -485,7 +494,10 @@ async fn a_request_that_does_not_go_on_is_not_waited_for() {
 /// Options by which a head may take so long.
 fn with_head_time(millis: u64) -> Options {
     Options {
-        head_time_max: Duration::from_millis(millis),
+        bounds: FixedBounds {
+            head_time_max: Duration::from_millis(millis),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     }
 }
@@ -502,7 +514,10 @@ async fn who_is_silent_is_kept_for_longer_than_a_head_may_take_and_not_for_ever(
         assert_eq!(asked.status, 200);
     }
     let options = Options {
-        silence_max: Duration::from_millis(100),
+        bounds: FixedBounds {
+            silence_max: Duration::from_millis(100),
+            ..with_head_time(50).bounds
+        },
         ..with_head_time(50)
     };
     let stage = Stage::set_with(options).await;
@@ -591,8 +606,11 @@ async fn who_takes_an_answer_slowly_has_all_of_it_and_is_answered_further() {
 async fn a_head_that_is_too_long_is_not_kept() {
     // Longer than a machine that stands still takes to read it.
     let options = Options {
-        ask_time_max: Duration::from_secs(20),
-        head_time_max: Duration::from_secs(20),
+        bounds: FixedBounds {
+            ask_time_max: Duration::from_secs(20),
+            head_time_max: Duration::from_secs(20),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
@@ -641,8 +659,11 @@ async fn given_up_after(options: Options, pause: Duration) -> Duration {
 /// whatever is wrong is wrong by a second or more each time.
 async fn assert_given_up_after(ask_time_max: u64, pause: u64, expected: u64) {
     let options = Options {
-        ask_time_max: Duration::from_millis(ask_time_max),
-        body_time_max: Duration::from_secs(2),
+        bounds: FixedBounds {
+            ask_time_max: Duration::from_millis(ask_time_max),
+            body_time_max: Duration::from_secs(2),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let least = Duration::from_millis(expected - 100);
@@ -679,7 +700,10 @@ async fn a_body_has_the_same_time_wherever_it_is_waited_for() {
 #[tokio::test]
 async fn a_body_that_comes_after_all_is_answered_wherever_it_was_waited_for() {
     let options = Options {
-        ask_time_max: Duration::from_millis(50),
+        bounds: FixedBounds {
+            ask_time_max: Duration::from_millis(50),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
@@ -736,7 +760,10 @@ async fn a_header_that_decides_is_refused_if_it_comes_twice() {
 #[tokio::test]
 async fn there_are_no_more_connections_than_places_and_whoever_comes_waits_for_one() {
     let options = Options {
-        connections_max: 2,
+        bounds: FixedBounds {
+            connections_max: 2,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Stage::set_with(options).await;
@@ -802,7 +829,7 @@ async fn who_is_silent_is_let_go_when_the_gateway_stops_and_what_has_begun_is_an
     let text = written(&stage, &ask(3), "");
     half.send(&text[..100]).await;
     // All four were let in, and a place waits for whoever comes next.
-    let left = stage.gateway.options.connections_max - 5;
+    let left = stage.gateway.options.bounds.connections_max - 5;
     until(|| stage.faults.held() == 1 && stage.gateway.connections.available_permits() == left).await;
     // What has come of the half is read soon.
     tokio::time::sleep(Duration::from_millis(100)).await;
@@ -856,8 +883,11 @@ async fn who_is_refused_while_the_gateway_stops_is_told_that_the_connection_ends
 /// A gateway with 16 places, of which its one tenant may have half.
 async fn narrow() -> Arc<Stage> {
     let options = Options {
-        queue_max: 16,
-        batch_max: 4,
+        bounds: FixedBounds {
+            queue_max: 16,
+            batch_max: 4,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     Arc::new(Stage::set_with(options).await)

@@ -10,7 +10,7 @@ use canon::Digest;
 use futures_util::future::join_all;
 use gateway::app::App;
 use gateway::cli::operator_key;
-use gateway::gateway::{Gateway, Options};
+use gateway::gateway::{FixedBounds, Gateway, Options};
 use gateway::start::{self, Ingredients};
 use ledger::Head;
 use model::time::ManualClock;
@@ -795,7 +795,7 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
         .await
         .expect(200);
     faults.fail_reads(true);
-    let bound = Options::default().snapshot_age_max;
+    let bound = FixedBounds::default().snapshot_age_max;
     tokio::time::sleep(bound + Duration::from_millis(100)).await;
     // Also what it could answer from memory.
     for path in ["/v1/whoami", "/v1/quota"] {
@@ -820,10 +820,13 @@ async fn a_gateway_that_cannot_learn_of_changes_fails_closed_and_comes_back() {
 async fn an_ask_whose_body_comes_late_is_not_answered_by_what_is_known_no_more() {
     let cluster = Cluster::new().await;
     let options = Options {
-        body_time_max: PATIENCE,
+        bounds: FixedBounds {
+            body_time_max: PATIENCE,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
-    let bound = options.snapshot_age_max;
+    let bound = options.bounds.snapshot_age_max;
     let (deaf, faults) = cluster.join(options).await;
     let token = &cluster.tenancy.token;
     let known = named(reading(), "call-1");
@@ -851,10 +854,13 @@ async fn an_ask_whose_body_comes_late_is_not_answered_by_what_is_known_no_more()
 async fn what_operators_have_begun_is_not_recorded_where_it_is_not_known_whether_their_key_still_works() {
     let cluster = Cluster::new().await;
     let options = Options {
-        body_time_max: PATIENCE,
+        bounds: FixedBounds {
+            body_time_max: PATIENCE,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
-    let bound = options.snapshot_age_max;
+    let bound = options.bounds.snapshot_age_max;
     let (deaf, faults) = cluster.join(options).await;
     let (world, tenant) = (&cluster.worlds[0], cluster.tenancy.id);
     let operator = cluster.operator.reveal();
@@ -1609,7 +1615,7 @@ async fn what_waits_to_be_recorded_is_refused_once_it_is_not_known_what_others_h
     let standing_still = async {
         eventually(|| async { world.gateway.sequencer.waiting() == 1 }).await;
         faults.fail_reads(true);
-        let bound = world.gateway.options.snapshot_age_max;
+        let bound = world.gateway.options.bounds.snapshot_age_max;
         eventually(|| async { world.gateway.snapshot.age() > bound }).await;
         faults.let_go();
     };

@@ -8,7 +8,7 @@ mod stage;
 #[expect(dead_code, reason = "each test program uses its own part of what they share")]
 mod support;
 
-use gateway::gateway::Options;
+use gateway::gateway::{FixedBounds, Options};
 use serde_json::{Value, json};
 use stage::{Stage, asking, reading};
 use std::time::Duration;
@@ -18,7 +18,10 @@ use support::{BEGINNING, Held};
 /// A gateway that waits for bodies as long as a test holds them.
 async fn set() -> Stage {
     let options = Options {
-        body_time_max: Duration::from_mins(5),
+        bounds: FixedBounds {
+            body_time_max: Duration::from_mins(5),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     Stage::set_with(options).await

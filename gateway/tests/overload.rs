@@ -11,8 +11,7 @@ mod support;
 use futures_util::future::{Either, FutureExt, join_all, select};
 use gateway::admission::Occupancy;
 use gateway::changes::{By, Force, Order, Plan};
-use gateway::gateway::Options;
-use gateway::http::json::Bounds;
+use gateway::gateway::{FixedBounds, Options};
 use model::Directory;
 use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
@@ -88,10 +87,13 @@ async fn flood(stage: &Arc<Stage>, count: usize) -> Vec<JoinHandle<Reply>> {
 
 fn few() -> Options {
     Options {
-        queue_max: 16,
-        batch_max: 4,
-        // Bodies are held until a test sends them.
-        body_time_max: Duration::from_mins(5),
+        bounds: FixedBounds {
+            queue_max: 16,
+            batch_max: 4,
+            // Bodies are held until a test sends them.
+            body_time_max: Duration::from_mins(5),
+            ..FixedBounds::default()
+        },
         ..Options::default()
     }
 }
@@ -304,7 +306,7 @@ async fn long_asks_that_are_not_answered_have_so_much_room_together_and_half_of_
     let first = post(&stage, "/v1/authorize", long.clone());
     until(|| stage.faults.held_at(At::Approvals) == 1).await;
     // What the others take: they would wait for the first, and not for as long as this may take.
-    let bounds = Bounds::of(&stage.gateway.options).of_agents_of(stage.tenant);
+    let bounds = gateway::http::json::Bounds::of(&stage.gateway.options).of_agents_of(stage.tenant);
     let of_others = bounds.keep((KEPT - 1) * LONG_TEXT).unwrap();
     // Which leaves less than several evaluations take that are short but for their defaults.
     long["context"]["attributes"] = json!({"note": "x".repeat(200_000)});

@@ -11,7 +11,7 @@ mod support;
 use engine::EntryKind;
 use futures_util::future::join_all;
 use gateway::changes::{By, Force, Order, Plan};
-use gateway::gateway::Options;
+use gateway::gateway::{FixedBounds, Options};
 use gateway::signing::Keyring;
 use ledger::{Head, NewEntry, SignatureKind, SigningKey};
 use model::{Directory, Noun, TenantId, Timestamp, Write};
@@ -499,9 +499,12 @@ async fn everybody_in_a_batch_that_failed_gets_the_same_fault() {
 #[tokio::test]
 async fn a_full_queue_refuses_at_once_and_loses_nobody_who_was_let_in() {
     let options = Options {
-        // One tenant gets half of it: one that is being written and two that wait.
-        queue_max: 6,
-        batch_max: 1,
+        bounds: FixedBounds {
+            // One tenant gets half of it: one that is being written and two that wait.
+            queue_max: 6,
+            batch_max: 1,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let stage = Arc::new(Stage::set_with(options).await);

@@ -33,7 +33,7 @@ pub async fn create(
     request: Repeatable<Body>,
 ) -> Result<(Option<Location>, Answer), Refusal> {
     let terms = request.body.terms()?;
-    let budgets_max = gateway.options.budgets_max;
+    let budgets_max = gateway.options.bounds.budgets_max;
     let is_full = gateway.count_in_line(&caller).await? >= budgets_max;
     let repeat = request.repeat(caller.tenant(), holder_bytes(caller.holder()));
     let by = caller.holder().by();

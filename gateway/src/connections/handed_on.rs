@@ -57,10 +57,10 @@ pub(super) async fn serve<S>(
     // The body of the first request has no more time than is left of what every body has.
     let first = Cell::new(begun.head_at.map(json::HeadAt));
     let stream = Rewound::new(begun.bytes.into(), stream);
-    let options = &app.gateway().options;
+    let bounds = &app.gateway().options.bounds;
     let times = Times {
-        head_max: options.head_time_max,
-        silence_max: options.silence_max,
+        head_max: bounds.head_time_max,
+        silence_max: bounds.silence_max,
     };
     let before = Arc::new(Before::default());
     let answer = move |mut request: Request<Body>| {

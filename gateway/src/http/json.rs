@@ -65,7 +65,7 @@ impl<'g> Bounds<'g> {
     pub const fn of(options: &'g Options) -> Self {
         Self {
             bytes_max: options.body_bytes_max,
-            time_max: options.body_time_max,
+            time_max: options.bounds.body_time_max,
             waited: Duration::ZERO,
             arrivals: &options.arrivals,
             fairness_key: None,

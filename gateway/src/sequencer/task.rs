@@ -188,7 +188,7 @@ impl Task {
     /// Records what waits, until nothing can come any more.
     pub(super) async fn run(mut self, mut waiting: Exit<Submission>) {
         while let Some(first) = self.next(&mut waiting).await {
-            let mut gathered = Gathered::of(drain(first, &waiting, self.parts.batch_max));
+            let mut gathered = Gathered::of(drain(first, &waiting, self.parts.bounds.batch_max));
             self.send_away_in_vain(&mut gathered);
             if gathered.is_empty() {
                 self.pace.ease();
@@ -397,7 +397,7 @@ impl Task {
         let time = self.signing_time(&before, &places)?;
         // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been
         // replaced, and the revisions of its tenants tell of neither.
-        if gathered.decides() && as_of.age() > self.parts.snapshot_age_max {
+        if gathered.decides() && as_of.age() > self.parts.bounds.snapshot_age_max {
             self.parts.follow.notify_one();
             gathered.send_away_deciding();
         }

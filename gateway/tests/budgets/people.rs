@@ -1,7 +1,7 @@
 //! What people do with budgets: made, funded, emptied, frozen and closed, each with an entry that says who did it.
 
 use crate::{Scene, costing, tokens};
-use gateway::gateway::Options;
+use gateway::gateway::{FixedBounds, Options};
 use serde_json::{Value, json};
 
 #[tokio::test]
@@ -453,7 +453,10 @@ async fn what_an_agent_sees_comes_in_pages() {
 #[tokio::test]
 async fn a_tenant_has_no_more_open_budgets_than_the_bound() {
     let few = Options {
-        budgets_max: 3,
+        bounds: FixedBounds {
+            budgets_max: 3,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let scene = Scene::set_with(few).await;

@@ -2,7 +2,7 @@
 
 use crate::support::Reply;
 use crate::{Scene, tokens};
-use gateway::gateway::Options;
+use gateway::gateway::{FixedBounds, Options};
 use serde_json::{Value, json};
 use std::time::Duration;
 use store::faults::Fault;
@@ -58,7 +58,10 @@ async fn a_clock_that_has_just_jumped_ahead_has_no_answer_forgotten() {
 #[tokio::test]
 async fn a_budget_that_was_made_is_answered_again_whatever_has_become_of_what_it_is_for() {
     let options = Options {
-        budgets_max: 1,
+        bounds: FixedBounds {
+            budgets_max: 1,
+            ..FixedBounds::default()
+        },
         ..Options::default()
     };
     let scene = Scene::set_with(options).await;

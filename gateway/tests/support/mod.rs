@@ -78,11 +78,10 @@ pub(crate) async fn patiently<F: Future<Output = Reply>>(call: impl Fn() -> F) -
 }
 
 /// The same options for a gateway that goes on answering while the machine stands still.
-pub(crate) fn patient(options: Options) -> Options {
-    Options {
-        snapshot_age_max: options.snapshot_age_max.max(SNAPSHOT_AGE_MAX),
-        ..options
-    }
+pub(crate) fn patient(mut options: Options) -> Options {
+    let bounds = &mut options.bounds;
+    bounds.snapshot_age_max = bounds.snapshot_age_max.max(SNAPSHOT_AGE_MAX);
+    options
 }
 
 /// A running gateway.
