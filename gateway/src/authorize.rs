@@ -158,14 +158,18 @@ impl Gateway {
     ) -> Result<Answer, Refusal> {
         let mut tokens_taken = false;
         for _ in 0..ATTEMPTS_MAX {
-            let mut looked_up = self.look_up(caller, ask, tokens_taken, deadline).await?;
+            let mut attempt = Attempt {
+                caller,
+                ask,
+                looked_up: self.look_up(caller, ask, tokens_taken, deadline).await?,
+                tokens_taken: &mut tokens_taken,
+            };
             let waiting = Waiting {
                 deadline,
                 permit: Some(&mut *permit),
                 no_turn: &mut None,
             };
-            let step = self.prepare_lending(caller, ask, &mut looked_up, &mut tokens_taken, waiting);
-            let ready = match step.await? {
+            let ready = match self.prepare_lending(&mut attempt, waiting).await? {
                 Step::Answer(answer) => {
                     permit.share(1);
                     return Ok(answer);
@@ -176,8 +180,7 @@ impl Gateway {
                     permit.share(u32::from(is_misuse || answer.is_ok()));
                     return answer;
                 }
-                // INVARIANT: what takes long was judged when its turn had come.
-                Step::Fill(_) | Step::LookAgain | Step::TakesLong => continue,
+                Step::Fill(_) | Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
             // From here on it waits as all do that are recorded, also if it is turned back in the commit.
@@ -245,53 +248,39 @@ impl Gateway {
     /// What takes long waits for its turn among those that do, and is judged on a thread that nobody else waits for.
     async fn prepare_lending(
         &self,
-        caller: &AgentCaller,
-        ask: &Arc<Ask>,
-        looked_up: &mut LookedUp,
-        tokens_taken: &mut bool,
+        attempt: &mut Attempt<'_>,
         waiting: Waiting<'_>,
     ) -> Result<Step, Refusal> {
-        let (asked, tenant) = ((caller, ask), caller.tenant);
+        let tenant = attempt.caller.tenant;
         let fuel = self.worker_steps.fuel(tenant, Instant::now());
-        let mut step = self.prepare(asked, looked_up, tokens_taken, Some(&fuel));
-        if let Ok(Step::Fill(short)) = step {
+        let mut step = self.prepare(attempt, Some(&fuel));
+        if let Ok(Some(Step::Fill(short))) = step {
             self.limits.fill(&short).await?;
-            step = self.prepare(asked, looked_up, tokens_taken, Some(&fuel));
+            step = self.prepare(attempt, Some(&fuel));
         }
         // Also what was done of an ask that is refused, or goes on elsewhere.
         self.worker_steps.note(tenant, &fuel, Instant::now());
         match step? {
-            Step::TakesLong => self.prepare_long(asked, looked_up, tokens_taken, waiting).await,
-            step => Ok(step),
+            Some(step) => Ok(step),
+            None => self.prepare_long(attempt, waiting).await,
         }
     }
 
-    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first. `tokens_taken`
-    /// says whether the buckets were taken from already.
-    fn prepare(
-        &self,
-        asked: (&AgentCaller, &Arc<Ask>),
-        looked_up: &LookedUp,
-        tokens_taken: &mut bool,
-        fuel: Option<&Fuel>,
-    ) -> Result<Step, Refusal> {
-        let step = self.next_step(asked, looked_up, tokens_taken, fuel)?;
+    /// What comes next for an ask: an answer, or what has to be looked up, filled or recorded first; `None` if the fuel
+    /// is used up, and only then.
+    fn prepare(&self, attempt: &mut Attempt<'_>, fuel: Option<&Fuel>) -> Result<Option<Step>, Refusal> {
+        let step = self.next_step(attempt, fuel)?;
         // What is recorded is turned back where another gateway has changed the tenant. This is not, and it may be long
         // since its head was looked at.
-        if matches!(step, Step::Answer(_)) {
-            self.check_answer_is_current(looked_up.as_of)?;
+        if matches!(step, Some(Step::Answer(_))) {
+            self.check_answer_is_current(attempt.looked_up.as_of)?;
         }
         Ok(step)
     }
 
-    /// What comes next for an ask, by what is known.
-    fn next_step(
-        &self,
-        (caller, ask): (&AgentCaller, &Arc<Ask>),
-        looked_up: &LookedUp,
-        tokens_taken: &mut bool,
-        fuel: Option<&Fuel>,
-    ) -> Result<Step, Refusal> {
+    /// The same, whether or not it may still be said.
+    fn next_step(&self, attempt: &mut Attempt<'_>, fuel: Option<&Fuel>) -> Result<Option<Step>, Refusal> {
+        let (caller, ask, looked_up) = (attempt.caller, attempt.ask, &attempt.looked_up);
         let takes_long = || fuel.is_some_and(Fuel::is_used_up);
         let facts = looked_up.facts(fuel);
         let now = self.clock.now();
@@ -304,17 +293,17 @@ impl Gateway {
         // ask may count against something else.
         let lacks_usage = tenant.policies.looks_at_usage() && facts.usage.is_none();
         if lacks_usage || looked_up.counts_by_another(tenant) {
-            return Ok(Step::LookAgain);
+            return Ok(Some(Step::LookAgain));
         }
         // Before earlier answers: a dry run is never recorded, so whatever id it carries stands for nothing. What its
         // buckets have was looked up.
         if ask.mode == Mode::DryRun {
             let judgement = judge(tenant, &agent, ask, &facts, now);
             if takes_long() {
-                return Ok(Step::TakesLong);
+                return Ok(None);
             }
-            let answer = dry_run((tenant, &agent, ask), looked_up, judgement?, now);
-            return answer.map(Step::Answer);
+            let answer = dry_run((tenant, &agent, ask), looked_up, judgement?, now)?;
+            return Ok(Some(Step::Answer(answer)));
         }
         let repeat = if may_repeat_allow(tenant, &agent, ask) {
             RepeatRule::Any
@@ -322,25 +311,28 @@ impl Gateway {
             RepeatRule::DenialsOnly
         };
         if let Some(answer) = self.repeated(caller, ask, repeat)? {
-            return Ok(Step::Answer(answer));
+            return Ok(Some(Step::Answer(answer)));
         }
-        if !*tokens_taken {
+        if !*attempt.tokens_taken {
             let tokens = self.limits.take(&asking(tenant, &agent, ask), now)?;
             if let Tokens::Short(short) = tokens {
-                return Ok(Step::Fill(short));
+                return Ok(Some(Step::Fill(short)));
             }
-            *tokens_taken = true;
+            *attempt.tokens_taken = true;
         }
         let judgement = judge(tenant, &agent, ask, &facts, now);
         // Before anybody looks at what was found.
         if takes_long() {
-            return Ok(Step::TakesLong);
+            return Ok(None);
         }
         let judgement = match judgement {
             // What is only observed holds nothing: whether there would be enough is told as of a moment ago.
             Ok(judgement) if ask.mode == Mode::Observe => looked_up.counted.quoted(&agent, ask, judgement).0,
             Ok(judgement) => judgement,
-            Err(refusal) => return Ok(Step::Unjudged(Unjudged::new(refusal, repeat, looked_up.as_of))),
+            Err(refusal) => {
+                let unjudged = Unjudged::new(refusal, repeat, looked_up.as_of);
+                return Ok(Some(Step::Unjudged(unjudged)));
+            }
         };
         let ready = self.ready(&JudgedAsk {
             caller,
@@ -352,7 +344,7 @@ impl Gateway {
             repeat,
             now,
         });
-        Ok(Step::Record(Box::new(ready)))
+        Ok(Some(Step::Record(Box::new(ready))))
     }
 
     /// What is to be recorded of an ask that was judged.
@@ -487,6 +479,15 @@ fn asking<'a>(tenant: &'a TenantSnapshot, agent: &'a Agent, ask: &'a Ask) -> Ask
     }
 }
 
+/// An ask on its way to a step.
+struct Attempt<'a> {
+    caller: &'a AgentCaller,
+    ask: &'a Arc<Ask>,
+    looked_up: LookedUp,
+    /// Whether the buckets were taken from already, now or before.
+    tokens_taken: &'a mut bool,
+}
+
 /// What comes after judging.
 enum Step {
     /// There is an answer already.
@@ -495,8 +496,6 @@ enum Step {
     Fill(Short),
     /// There may be one when what policies look at, or what it counts against by now, is looked up.
     LookAgain,
-    /// There is one that takes longer to find than others may wait for.
-    TakesLong,
     /// There is none, unless it was given before.
     Unjudged(Unjudged),
     /// There will be one when this is recorded.

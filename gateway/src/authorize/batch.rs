@@ -3,7 +3,7 @@
 //! holds behind the others: beside what they were answered, anything else would contradict them.
 
 use super::long::Waiting;
-use super::{Accepted, Answer, LookedUp, Ready, Step};
+use super::{Accepted, Answer, Attempt, LookedUp, Ready, Step};
 use crate::gateway::Gateway;
 use crate::http::request_id::RequestId;
 use crate::http::{AgentCaller, Code, Refusal, query};
@@ -216,17 +216,21 @@ impl Accepted {
         {
             let step = match &item.ask {
                 Ok(ask) => match self.look_up_once(ask, item.tokens_taken, &mut fault).await {
-                    Ok(mut looked_up) => {
-                        let (looked_up, taken) = (&mut looked_up, &mut item.tokens_taken);
+                    Ok(looked_up) => {
+                        let mut attempt = Attempt {
+                            caller,
+                            ask,
+                            looked_up,
+                            tokens_taken: &mut item.tokens_taken,
+                        };
                         let waiting = Waiting {
                             deadline: *deadline,
                             permit: permit.as_mut(),
                             no_turn: &mut no_turn,
                         };
                         // In the next round an ask behind this one would have taken what is lent for it.
-                        let step = gateway.prepare_lending(caller, ask, looked_up, taken, waiting);
-                        let step = step.await;
-                        item.as_of = Some(looked_up.as_of);
+                        let step = gateway.prepare_lending(&mut attempt, waiting).await;
+                        item.as_of = Some(attempt.looked_up.as_of);
                         step
                     }
                     Err(refusal) => Err(refusal),
@@ -244,7 +248,7 @@ impl Accepted {
                 Ok(Step::Record(ready)) => waiting.push((place, *ready)),
                 Ok(Step::Answer(answer)) => item.answer = Some(Ok(answer.0)),
                 // Judged again in the next round, when what is missing is there.
-                Ok(Step::Fill(_) | Step::LookAgain | Step::TakesLong) => {}
+                Ok(Step::Fill(_) | Step::LookAgain) => {}
                 Err(refusal) => item.answer = Some(Err(refusal)),
             }
             yielder.yield_if_due().await;

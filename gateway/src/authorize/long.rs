@@ -1,15 +1,13 @@
 //! Asks that take long to be judged: each waits for its turn among those that do, and is judged on a thread that nobody
 //! else waits for (`docs/decisions/0080-long-asks-beside-the-workers.md`).
 
-use super::{LookedUp, Step};
+use super::{Attempt, Step};
 use crate::admission::Permit;
 use crate::fair_semaphore::Permit as Turn;
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, Refusal};
+use crate::http::Refusal;
 use crate::runtimes::in_place_of_a_worker;
 use crate::yielding::{WORK_MAX, others_first};
-use engine::Ask;
-use std::sync::Arc;
 use std::time::Instant;
 
 /// What an ask waits with.
@@ -26,9 +24,7 @@ impl Gateway {
     /// What comes next for an ask that takes long, as [`prepare`](Self::prepare) has it.
     pub(super) async fn prepare_long(
         &self,
-        asked: (&AgentCaller, &Arc<Ask>),
-        looked_up: &mut LookedUp,
-        tokens_taken: &mut bool,
+        attempt: &mut Attempt<'_>,
         waiting: Waiting<'_>,
     ) -> Result<Step, Refusal> {
         let Waiting {
@@ -39,13 +35,10 @@ impl Gateway {
         if let Some(refusal) = no_turn {
             return Err(refusal.clone());
         }
-        let since = Instant::now();
-        let turn = self.long_asks.acquire_until(asked.0.tenant, deadline).await;
+        let (tenant, since) = (attempt.caller.tenant, Instant::now());
+        let turn = self.long_asks.acquire_until(tenant, deadline).await;
         let step = match turn {
-            Ok(turn) => {
-                self.prepare_in_turn(asked, looked_up, tokens_taken, (turn, since))
-                    .await
-            }
+            Ok(turn) => self.prepare_in_turn(attempt, turn, since).await,
             Err(refusal) => {
                 *no_turn = Some(refusal.clone());
                 Err(refusal)
@@ -62,18 +55,19 @@ impl Gateway {
 
     async fn prepare_in_turn(
         &self,
-        (caller, ask): (&AgentCaller, &Arc<Ask>),
-        looked_up: &mut LookedUp,
-        tokens_taken: &mut bool,
-        (_turn, since): (Turn, Instant),
+        attempt: &mut Attempt<'_>,
+        _turn: Turn,
+        since: Instant,
     ) -> Result<Step, Refusal> {
         // Others that were before it have been counted meanwhile.
         if since.elapsed() >= WORK_MAX {
             // As many are looked up at once as there are turns, one of a tenant. So they do not wait in the line for that,
             // and nobody waits for a turn behind one who does.
-            *looked_up = self.look_up_in_turn(caller, ask).await?;
+            attempt.looked_up = self.look_up_in_turn(attempt.caller, attempt.ask).await?;
         }
         self.metrics.count_long_ask();
-        in_place_of_a_worker(|| self.prepare((caller, ask), looked_up, tokens_taken, None))
+        let step = in_place_of_a_worker(|| self.prepare(attempt, None))?;
+        // INVARIANT: it is judged without fuel, and only fuel that is used up leaves it without a step.
+        Ok(step.expect("there is no fuel that could be used up"))
     }
 }
