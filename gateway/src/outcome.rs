@@ -242,29 +242,32 @@ impl Gateway {
             CommitStatus::Conflict(Conflict::Budget(_))
                 if !self.store.outcomes_of(caller.tenant, &[id]).await?.is_empty() =>
             {
-                Err(self.reported_before(caller, id).await?)
+                Err(self.reported_before(caller, id).await)
             }
             CommitStatus::Conflict(Conflict::Budget(conflict)) => Err(match *conflict {
                 // It has gone with its decision, which was erased a moment ago.
                 BudgetConflict::NoReservation => Refusal::not_found("decision", &id.to_string()),
                 conflict => Refusal::from(conflict),
             }),
-            CommitStatus::Conflict(Conflict::OutcomeReported) => {
-                Err(self.reported_before(caller, id).await?)
-            }
+            CommitStatus::Conflict(Conflict::OutcomeReported) => Err(self.reported_before(caller, id).await),
             CommitStatus::Repeated(_) | CommitStatus::Conflict(_) => Err(changes::unexpected()),
         }
     }
 
-    /// Why no outcome of a decision is recorded any more: there is one, or the decision was erased a moment ago.
-    async fn reported_before(&self, caller: &AgentCaller, id: DecisionId) -> Result<Refusal, Refusal> {
+    /// Why no outcome of a decision is recorded any more: there is one, or the decision was erased a moment ago. Also
+    /// why that could not be found out.
+    async fn reported_before(&self, caller: &AgentCaller, id: DecisionId) -> Refusal {
         let (store, tenant) = (Arc::clone(&self.store), caller.tenant);
         let look = async move { store.decision(tenant, id).await };
-        if before_change(self, caller, look).await??.is_none() {
-            return Ok(Refusal::not_found("decision", &id.to_string()));
+        let found = before_change(self, caller, look).await;
+        match found.and_then(|found| found.map_err(Refusal::from)) {
+            Ok(Some(_)) => {
+                let detail = format!("an outcome of `{id}` was reported before, and there is only one");
+                Refusal::new(Code::OutcomeReported, detail)
+            }
+            Ok(None) => Refusal::not_found("decision", &id.to_string()),
+            Err(refusal) => refusal,
         }
-        let detail = format!("an outcome of `{id}` was reported before, and there is only one");
-        Ok(Refusal::new(Code::OutcomeReported, detail))
     }
 }
 

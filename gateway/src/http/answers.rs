@@ -12,7 +12,7 @@
 //! short, or part of the program.
 
 use super::json;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::room::{Beyond, Room, Taken};
 use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::fairness_key::FairnessKey;
@@ -20,7 +20,6 @@ use crate::gateway::Gateway;
 use crate::reader::Credential;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
-use axum::http::{HeaderValue, header};
 use axum::middleware::Next;
 use axum::response::Response;
 use model::TenantId;
@@ -161,8 +160,7 @@ impl Answers {
         };
         self.0.take(key, bytes, beyond).ok_or_else(|| {
             let detail = "too many answers are on their way; take those that were asked for, and try again";
-            Refusal::new(Code::Overloaded, detail)
-                .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+            Refusal::overloaded_by(detail)
         })
     }
 }
@@ -182,6 +180,7 @@ pub async fn layer(State(deed): State<Deed>, request: Request, next: Next) -> Re
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Code;
     use futures_util::{FutureExt, stream};
     use std::convert::Infallible;
     use std::pin::pin;

@@ -8,10 +8,9 @@
 //! other room: or a few long asks of one agent would keep its tenant from sending short ones.
 
 use super::json::SET_BYTES_MAX;
-use super::refusal::{Code, Refusal};
+use super::refusal::Refusal;
 use super::room::{Beyond, Room, Taken};
 use crate::fairness_key::FairnessKey;
-use axum::http::{HeaderValue, header};
 
 /// There is room for so many of the largest bodies: 64 MiB, unless bodies may be longer than a set of policies.
 const LARGEST_MAX: usize = 16;
@@ -39,24 +38,22 @@ impl Arrivals {
     /// Room for a body of so many bytes, which is sent by one of these, or by somebody else.
     pub(super) fn enter(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
         let taken = self.arriving.take(key, bytes, Beyond::Nobody);
-        taken.ok_or_else(|| full("too many bodies are on their way; try again later"))
+        taken.ok_or_else(|| Refusal::overloaded_by("too many bodies are on their way; try again later"))
     }
 
     /// Room for so many bytes of a request until it is answered, which is sent by one of these, or by somebody else.
     pub(super) fn keep(&self, key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
         let taken = self.kept.take(key, bytes, Beyond::Nobody);
-        taken.ok_or_else(|| full("too many long requests are not answered yet; try again later"))
+        taken.ok_or_else(|| {
+            Refusal::overloaded_by("too many long requests are not answered yet; try again later")
+        })
     }
-}
-
-/// What is said where there is no room.
-fn full(detail: &'static str) -> Refusal {
-    Refusal::new(Code::Overloaded, detail).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::http::Code;
     use model::TenantId;
 
     const A: Option<FairnessKey> = Some(FairnessKey::agents_of(TenantId::from_bytes([1; 16])));

@@ -281,7 +281,8 @@ impl Refusal {
         Self::overloaded_by("this gateway could not start another thread; try again later")
     }
 
-    fn overloaded_by(detail: &'static str) -> Self {
+    /// The gateway has more to do than it can, and whoever is told so may try again in a moment.
+    pub(crate) fn overloaded_by(detail: &'static str) -> Self {
         Self::new(Code::Overloaded, detail).with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
     }
 

@@ -111,8 +111,7 @@ fn refuse(why: NoPlace) -> Refusal {
 }
 
 fn stopping() -> Refusal {
-    Refusal::new(Code::Overloaded, "the gateway is stopping; connect again")
-        .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+    Refusal::overloaded_by("the gateway is stopping; connect again")
 }
 
 impl Filter {

@@ -7,10 +7,9 @@ use super::{Bounds, Format, SET_BYTES_MAX, bytes};
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
 use crate::http::arrivals::Arrivals;
-use crate::http::refusal::{Code, Refusal};
+use crate::http::refusal::Refusal;
 use crate::http::room::Taken;
 use axum::extract::{FromRequest, Request};
-use axum::http::{HeaderValue, header};
 use canon::{Integers, Limits};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
@@ -40,9 +39,7 @@ impl LongBodies {
 
     fn enter(&self, fairness_key: Option<FairnessKey>, bytes: usize) -> Result<Taken, Refusal> {
         self.room.enter(fairness_key, bytes).map_err(|_| {
-            let detail = "too many long bodies with policies are not answered yet; try again later";
-            Refusal::new(Code::Overloaded, detail)
-                .with_header(header::RETRY_AFTER, HeaderValue::from_static("1"))
+            Refusal::overloaded_by("too many long bodies with policies are not answered yet; try again later")
         })
     }
 
