@@ -77,20 +77,12 @@ pub enum ModeWord {
     Canary,
 }
 
-/// A draft with its name.
+/// A draft with its name, which no path says.
 #[derive(Debug, Clone, Deserialize)]
-#[serde(deny_unknown_fields)]
+#[serde(try_from = "Draft")]
 pub struct NamedDraft {
     name: SlashFreeName,
-    cedar: Arc<str>,
-    #[serde(default)]
-    description: Option<String>,
-    #[serde(default, deserialize_with = "reading::links")]
-    links: Vec<PolicyLink>,
-    #[serde(default)]
-    mode: ModeWord,
-    #[serde(default)]
-    agents: Option<BTreeSet<AgentId>>,
+    draft: Draft,
 }
 
 /// A policy as it is shown: its newest version, and which versions are in use.
@@ -191,17 +183,13 @@ impl From<&Policy> for PolicyView {
     }
 }
 
-impl NamedDraft {
-    fn split(self) -> (SlashFreeName, Draft) {
-        let draft = Draft {
-            name: None,
-            cedar: self.cedar,
-            description: self.description,
-            links: self.links,
-            mode: self.mode,
-            agents: self.agents,
-        };
-        (self.name, draft)
+impl TryFrom<Draft> for NamedDraft {
+    type Error = &'static str;
+
+    fn try_from(mut draft: Draft) -> Result<Self, Self::Error> {
+        // As `serde` says it of every other member.
+        let name = draft.name.take().ok_or("missing field `name`")?;
+        Ok(Self { name, draft })
     }
 }
 
@@ -385,10 +373,9 @@ pub async fn create(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     headers: HeaderMap,
-    SetJson(draft, _room): SetJson<NamedDraft>,
+    SetJson(NamedDraft { name, draft }, _room): SetJson<NamedDraft>,
 ) -> Result<(Location, Tagged), Refusal> {
     preconditions::check_none(&headers)?;
-    let (name, draft) = draft.split();
     check_name(&name)?;
     // What is called so already can be read, and can stand in a set.
     if matches!(name.as_str(), "." | "..") {

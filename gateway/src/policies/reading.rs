@@ -18,12 +18,12 @@ pub(super) fn policies<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<Vec<(SlashFreeName, Draft)>, D::Error> {
     let (mut named, mut links) = (0, 0);
-    read(deserializer, |draft: NamedDraft| {
+    read(deserializer, |NamedDraft { name, draft }| {
         named += 1;
         links += draft.links.len();
         check(named, NAMED_READ_MAX, "policies")?;
         check(links, LINKS_READ_MAX, "links")?;
-        Ok(draft.split())
+        Ok((name, draft))
     })
 }
 

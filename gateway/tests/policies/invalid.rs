@@ -242,6 +242,30 @@ async fn a_link_makes_a_policy_of_a_template() {
 }
 
 #[tokio::test]
+async fn a_policy_that_no_path_names_has_a_name() {
+    let desk = Desk::open().await;
+    let head = desk.head().await;
+    let named = json!({"name": "mine", "cedar": NO_ISSUES});
+    let nameless = json!({"cedar": NO_ISSUES});
+    let null = json!({"name": null, "cedar": NO_ISSUES});
+    let set = json!({"policies": [named, nameless]});
+    for (method, path, body, place) in [
+        ("POST", "", &nameless, "the body"),
+        ("POST", "", &null, "the body"),
+        ("PUT", "", &set, "`/policies/1`"),
+        ("POST", "/validate", &set, "`/policies/1`"),
+    ] {
+        let detail = desk.edit(method, path, body).await.problem(400, "invalid_field");
+        assert_eq!(
+            detail,
+            format!("{place}: missing field `name`"),
+            "{method} {path}"
+        );
+    }
+    assert_eq!(desk.head().await, head, "nothing was recorded");
+}
+
+#[tokio::test]
 async fn a_description_has_a_bound() {
     let desk = Desk::open().await;
     let longest = "x".repeat(4_096);
