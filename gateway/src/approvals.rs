@@ -13,10 +13,11 @@ pub mod waiters;
 use waiters::Waiter;
 
 use crate::gateway::Gateway;
+use crate::http::caller::ShownCredential;
 use crate::http::page::one_more;
 use crate::http::query::{ListQuery, Query, invalid};
 use crate::http::{Json, Page, Refusal};
-use crate::reader::{Credential, Reader, in_place};
+use crate::reader::{Reader, in_place};
 use axum::extract::{Path, State};
 use canon::Digest;
 use model::approval::{Delegator, GroupQuorum, Vote};
@@ -232,11 +233,11 @@ pub async fn list(
 /// meanwhile is refused, and a gateway that stops says how things stand.
 pub async fn show(
     State(gateway): State<Arc<Gateway>>,
-    credential: Credential,
+    credential: ShownCredential,
     Path(id): Path<String>,
     Query(wait): Query<Wait>,
 ) -> Result<Json<Shown>, Refusal> {
-    let (reader, waiters, time) = (credential.reader(), &gateway.approval_waiters, wait.time()?);
+    let (reader, waiters, time) = (Reader::from(&credential), &gateway.approval_waiters, wait.time()?);
     let end = Instant::now() + time;
     let waiter = (!time.is_zero()).then(|| waiters.register(reader.fairness_key(), credential.caller_id()));
     // Whoever waits for people keeps nobody from reading.

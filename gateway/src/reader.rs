@@ -4,13 +4,13 @@
 use crate::fair_semaphore::Permit;
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
-use crate::http::{AgentCaller, Code, Holder, KeyCaller, Refusal, TenantCaller};
+use crate::http::caller::{ShownCredential, holder_in};
+use crate::http::{AgentCaller, Refusal, TenantCaller};
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::Extensions;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::Response;
-use model::{AgentId, DecisionId, KeyId, Name, TenantId};
+use model::{AgentId, DecisionId, TenantId};
 use std::sync::Arc;
 use store::{Store, StoredDecision};
 
@@ -23,26 +23,6 @@ pub struct Reader {
     pub agent: Option<AgentId>,
 }
 
-/// What a reader has shown, to be looked at again where the answer takes long.
-#[derive(Debug, Clone)]
-pub enum Credential {
-    /// An agent's.
-    Agent(AgentCaller),
-    /// Somebody's who may read all of the tenant's.
-    Holder(TenantCaller),
-}
-
-/// Who somebody is, where it counts how much one caller has at once.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub enum CallerId {
-    /// An agent, whichever credential it shows.
-    Agent(AgentId),
-    /// The holder of a key.
-    Key(KeyId),
-    /// A person whom a registered issuer has signed in.
-    Person(Name),
-}
-
 impl<S: Sync> FromRequestParts<S> for Reader {
     type Rejection = Refusal;
 
@@ -50,18 +30,7 @@ impl<S: Sync> FromRequestParts<S> for Reader {
         if let Some(caller) = parts.extensions.get::<AgentCaller>() {
             return Ok(Self::from(caller));
         }
-        holder(parts).map(Self::from)
-    }
-}
-
-impl<S: Sync> FromRequestParts<S> for Credential {
-    type Rejection = Refusal;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Refusal> {
-        if let Some(caller) = parts.extensions.get::<AgentCaller>() {
-            return Ok(Self::Agent(caller.clone()));
-        }
-        Ok(Self::Holder(holder(parts)?.clone()))
+        holder_in(&parts.extensions).map(Self::from)
     }
 }
 
@@ -69,11 +38,12 @@ impl<S: Sync> FromRequestParts<S> for Credential {
 /// answer is there, and not until that is taken. What it leads to takes no place itself.
 pub async fn wait_for_read_permit(
     State(gateway): State<Arc<Gateway>>,
-    credential: Credential,
+    credential: ShownCredential,
     request: Request,
     next: Next,
 ) -> Result<Response, Refusal> {
-    let permit = gateway.reads.acquire(credential.reader().fairness_key()).await?;
+    let reader = Reader::from(&credential);
+    let permit = gateway.reads.acquire(reader.fairness_key()).await?;
     // The line may have taken a while: it is looked at what is in force now.
     credential.check(&gateway)?;
     in_place(permit, next.run(request)).await
@@ -107,12 +77,6 @@ pub async fn before_change<T: Send + 'static>(
     in_place(permit, read).await
 }
 
-fn holder(parts: &Parts) -> Result<&TenantCaller, Refusal> {
-    // INVARIANT: a route that takes a reader lets in agents and keys only, and the layer before it has checked.
-    let caller = parts.extensions.get::<TenantCaller>();
-    caller.ok_or_else(|| Refusal::new(Code::Forbidden, "this takes an agent's token or a key"))
-}
-
 impl From<&AgentCaller> for Reader {
     fn from(caller: &AgentCaller) -> Self {
         Self {
@@ -131,52 +95,21 @@ impl From<&TenantCaller> for Reader {
     }
 }
 
+impl From<&ShownCredential> for Reader {
+    fn from(credential: &ShownCredential) -> Self {
+        match credential {
+            ShownCredential::Agent(caller) => Self::from(caller),
+            ShownCredential::Holder(caller) => Self::from(caller),
+        }
+    }
+}
+
 impl Reader {
     /// Who shares the places for readers.
     pub const fn fairness_key(self) -> FairnessKey {
         match self.agent {
             Some(_) => FairnessKey::agents_of(self.tenant),
             None => FairnessKey::people_of(self.tenant),
-        }
-    }
-}
-
-impl Credential {
-    /// What has been shown by whoever was let in, to be looked at again; none on a route without credentials, or for
-    /// all that work.
-    pub fn of(extensions: &Extensions) -> Option<Self> {
-        if let Some(caller) = extensions.get::<AgentCaller>() {
-            return Some(Self::Agent(caller.clone()));
-        }
-        let operator = || extensions.get::<KeyCaller>().map(TenantCaller::from);
-        let caller = extensions.get::<TenantCaller>().cloned().or_else(operator);
-        caller.map(Self::Holder)
-    }
-
-    /// Whose it is.
-    pub fn reader(&self) -> Reader {
-        match self {
-            Self::Agent(caller) => Reader::from(caller),
-            Self::Holder(caller) => Reader::from(caller),
-        }
-    }
-
-    /// Who has shown it.
-    pub fn caller_id(&self) -> CallerId {
-        match self {
-            Self::Agent(caller) => CallerId::Agent(caller.agent.id),
-            Self::Holder(caller) => match caller.holder() {
-                Holder::Key(key) => CallerId::Key(key.id),
-                Holder::Person(person) => CallerId::Person(person.user.name.clone()),
-            },
-        }
-    }
-
-    /// Whether it still works, and whether this gateway can tell.
-    pub fn check(&self, gateway: &Gateway) -> Result<(), Refusal> {
-        match self {
-            Self::Agent(caller) => caller.check(gateway),
-            Self::Holder(caller) => caller.check(gateway),
         }
     }
 }

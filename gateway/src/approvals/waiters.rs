@@ -5,8 +5,8 @@
 //! less often.
 
 use crate::fairness_key::FairnessKey;
+use crate::http::caller::CallerId;
 use crate::locks::lock;
-use crate::reader::CallerId;
 use model::TenantId;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -8,9 +8,10 @@
 use super::entities::{AGENT, Call, Context, TOOL, Tuple, check_own, read};
 use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
+use crate::http::caller::ShownCredential;
 use crate::http::page::{LIMIT_DEFAULT, LIMIT_MAX};
 use crate::http::{CanonicalBody, Code, Json, Refusal};
-use crate::reader::Credential;
+use crate::reader::Reader;
 use axum::extract::State;
 use canon::{Canonical, Digest};
 use engine::judge::{LookedUpFacts, judge};
@@ -95,7 +96,7 @@ enum Found {
 /// Which agents may do this with this tool?
 pub async fn subjects(
     State(gateway): State<Arc<Gateway>>,
-    credential: Credential,
+    credential: ShownCredential,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Json<Results>, Refusal> {
     search(&gateway, &credential, Wanted::Subjects, &text).await
@@ -104,7 +105,7 @@ pub async fn subjects(
 /// With which tools may this agent do this?
 pub async fn resources(
     State(gateway): State<Arc<Gateway>>,
-    credential: Credential,
+    credential: ShownCredential,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Json<Results>, Refusal> {
     search(&gateway, &credential, Wanted::Resources, &text).await
@@ -113,7 +114,7 @@ pub async fn resources(
 /// What may this agent do with this tool?
 pub async fn actions(
     State(gateway): State<Arc<Gateway>>,
-    credential: Credential,
+    credential: ShownCredential,
     CanonicalBody(text): CanonicalBody,
 ) -> Result<Json<Results>, Refusal> {
     search(&gateway, &credential, Wanted::Actions, &text).await
@@ -121,21 +122,19 @@ pub async fn actions(
 
 async fn search(
     gateway: &Gateway,
-    credential: &Credential,
+    credential: &ShownCredential,
     wanted: Wanted,
     text: &Canonical,
 ) -> Result<Json<Results>, Refusal> {
-    let id = credential.reader().tenant;
+    let reader = Reader::from(credential);
+    let id = reader.tenant;
     let tuple: Tuple<'_> = canon::read(text.as_str())?;
     let part = Part::read(wanted, text, tuple)?;
     // Standing in line is paid for, too: for nothing, one agent could fill it and keep it full.
-    if let Credential::Agent(caller) = credential {
+    if let ShownCredential::Agent(caller) = credential {
         gateway.pass_buckets(caller).await?;
     }
-    let permit = gateway
-        .searches
-        .acquire(credential.reader().fairness_key())
-        .await?;
+    let permit = gateway.searches.acquire(reader.fairness_key()).await?;
     // The body and the wait for a permit may have taken a while: it is looked at what is in force now.
     let as_of = gateway.snapshot.as_of(id);
     credential.check(gateway)?;
@@ -314,7 +313,7 @@ impl<'a> Query<'a> {
     fn read(
         wanted: Wanted,
         directory: &Directory,
-        credential: &Credential,
+        credential: &ShownCredential,
         tuple: Tuple<'a>,
     ) -> Result<Self, Refusal> {
         let (subject, resource) = (tuple.subject()?, tuple.resource()?);
@@ -337,8 +336,8 @@ impl<'a> Query<'a> {
             Sought::Nothing
         };
         let (is_own, delegation) = match credential {
-            Credential::Agent(caller) => (true, caller.delegation.clone()),
-            Credential::Holder(_) => (false, Delegation::default()),
+            ShownCredential::Agent(caller) => (true, caller.delegation.clone()),
+            ShownCredential::Holder(_) => (false, Delegation::default()),
         };
         Ok(Self {
             wanted,
@@ -433,8 +432,8 @@ const fn is_of_candidate(refusal: &engine::Refusal) -> bool {
 }
 
 /// The agent of this id or name, if there is one. An agent finds nobody but itself.
-fn agent(directory: &Directory, credential: &Credential, named: &str) -> Result<Option<Arc<Agent>>, Refusal> {
-    if let Credential::Agent(caller) = credential {
+fn agent(directory: &Directory, credential: &ShownCredential, named: &str) -> Result<Option<Arc<Agent>>, Refusal> {
+    if let ShownCredential::Agent(caller) = credential {
         check_own(&caller.agent, named)?;
         let own = directory.agents.get(&caller.agent.id);
         return Ok(Some(Arc::clone(own.unwrap_or(&caller.agent))));

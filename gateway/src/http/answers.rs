@@ -11,13 +11,13 @@
 //! how much of it there is (`crate::outgoing`, `crate::live`). Nor does what is answered without a credential, which is
 //! short, or part of the program.
 
+use super::caller::ShownCredential;
 use super::json;
 use super::refusal::Refusal;
 use super::room::{Beyond, Room, Taken};
 use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
-use crate::reader::Credential;
 use axum::body::{Body, Bytes, HttpBody};
 use axum::extract::{Request, State};
 use axum::middleware::Next;
@@ -48,7 +48,7 @@ pub(super) struct Recipient {
     key: Option<FairnessKey>,
     deed: Deed,
     /// What the caller has shown, if that can be looked at again.
-    credential: Option<Credential>,
+    credential: Option<ShownCredential>,
 }
 
 /// Anybody, who has shown nothing.
@@ -170,7 +170,7 @@ pub async fn layer(State(deed): State<Deed>, request: Request, next: Next) -> Re
     let recipient = Recipient {
         key: json::fairness_key(request.extensions()),
         deed,
-        credential: Credential::of(request.extensions()),
+        credential: ShownCredential::of(request.extensions()),
     };
     let mut response = next.run(request).await;
     response.extensions_mut().insert(recipient);

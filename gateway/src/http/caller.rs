@@ -3,9 +3,12 @@
 //! Every route names the [`Access`] it gives. The layer here checks it before the handler runs and hands over a
 //! caller that only it can make.
 
+mod shown;
 mod signature;
 mod signed;
 
+pub(crate) use shown::holder_in;
+pub use shown::{CallerId, ShownCredential};
 pub use signature::Nonces;
 pub use signed::{SignIns, SignedIn};
 

@@ -6,7 +6,7 @@ use crate::{Scene, ask_as, key, merging};
 use futures_util::FutureExt as _;
 use gateway::approvals::waiters::{Notification, Waiter};
 use gateway::fairness_key::FairnessKey;
-use gateway::reader::CallerId;
+use gateway::http::caller::CallerId;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
