@@ -14,21 +14,19 @@ pub mod moving;
 use crate::gateway::Gateway;
 use crate::http::page::{no_cursor, one_more};
 use crate::http::query::{ListQuery, invalid};
-use crate::http::{AgentCaller, Page, Refusal, TenantCaller};
+use crate::http::{AgentCaller, Page, Refusal, TenantCaller, WrittenJson};
 use crate::reader::Reader;
 use crate::reservations::may_use;
 use crate::sequencer::{END_ROUNDS_MAX, ENDED_AT_ONCE_MAX};
 use axum::Extension;
 use axum::extract::{Path, State};
-use axum::http::{HeaderValue, header};
-use axum::response::{IntoResponse, Response};
 use engine::budgets::shown::{Balance, BudgetShown};
 use engine::budgets::{FoundBudgets, KnownBudgets};
 use model::budget::Subject;
 use model::reservation::GRACE_MS;
 use model::{Budget, BudgetId, Name, Scope, SlashFreeName, TenantId, Unit};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use store::{BudgetFilter, OpenBudgets, WantedBalances};
 
@@ -61,35 +59,19 @@ pub struct BalanceFilter {
     _cursor: Option<IgnoredAny>,
 }
 
-/// JSON that was written already.
-pub struct Written(Vec<u8>);
-
-impl Written {
-    pub(crate) fn of(value: &impl Serialize) -> Self {
-        Self(serde_json::to_vec(value).expect("strings and numbers always serialize"))
-    }
-}
-
-impl IntoResponse for Written {
-    fn into_response(self) -> Response {
-        let json = HeaderValue::from_static("application/json");
-        ([(header::CONTENT_TYPE, json)], self.0).into_response()
-    }
-}
-
 /// Lists budgets, newest first.
 pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     query: ListQuery<Filter>,
-) -> Result<Written, Refusal> {
+) -> Result<WrittenJson, Refusal> {
     let limit = query.page.limit()?;
     let Filter { unit, open, .. } = query.filter;
     let filter = BudgetFilter { unit, is_open: open };
     let page = gateway
         .page(caller.tenant(), &filter, query.page.after()?, limit)
         .await?;
-    Ok(Written::of(&Page {
+    Ok(WrittenJson::of(&Page {
         items: page.items.iter().map(BudgetShown::of).collect(),
         next_cursor: page.next_cursor,
     }))
@@ -100,12 +82,12 @@ pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(id): Path<String>,
-) -> Result<Written, Refusal> {
+) -> Result<WrittenJson, Refusal> {
     let not_found = || Refusal::not_found("budget", &id);
     let wanted: BudgetId = id.parse().map_err(|_| not_found())?;
     let budget = gateway.as_of_now(caller.tenant(), &[wanted]).await?.pop();
     let budget = budget.ok_or_else(not_found)?;
-    Ok(Written::of(&BudgetShown::of(&budget)))
+    Ok(WrittenJson::of(&BudgetShown::of(&budget)))
 }
 
 /// What is left: to an agent of the budgets that it counts against, to people of all that are open.
@@ -114,7 +96,7 @@ pub async fn balances(
     reader: Reader,
     caller: Option<Extension<AgentCaller>>,
     query: ListQuery<BalanceFilter>,
-) -> Result<Written, Refusal> {
+) -> Result<WrittenJson, Refusal> {
     let limit = query.page.limit()?;
     let cursor = query.page.after()?;
     let page = if let Some(Extension(caller)) = caller {
@@ -130,7 +112,7 @@ pub async fn balances(
         };
         gateway.page(reader.tenant, &filter, cursor, limit).await?
     };
-    Ok(Written::of(&Page {
+    Ok(WrittenJson::of(&Page {
         items: page.items.iter().map(Balance::of).collect(),
         next_cursor: page.next_cursor,
     }))

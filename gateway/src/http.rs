@@ -18,7 +18,9 @@ pub mod room;
 pub mod writing;
 
 pub use caller::{Access, AgentCaller, Caller, Holder, KeyCaller, Nonces, Person, SignIns, TenantCaller};
-pub use json::{CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson};
+pub use json::{
+    CanonicalBody, Created, Empty, Json, LongBodies, OptionalJson, SchemaBody, SetJson, WrittenJson,
+};
 pub use location::Location;
 pub use page::{LargePage, Page, PageQuery};
 pub use query::{ListQuery, Query};

@@ -11,11 +11,10 @@ pub mod create;
 pub mod settle;
 pub mod usage;
 
-use crate::budgets::Written;
 use crate::gateway::Gateway;
 use crate::http::page::one_more;
 use crate::http::query::ListQuery;
-use crate::http::{AgentCaller, Code, Page, Refusal};
+use crate::http::{AgentCaller, Code, Page, Refusal, WrittenJson};
 use crate::reader::Reader;
 use axum::extract::{Path, State};
 use engine::TenantSnapshot;
@@ -43,12 +42,12 @@ pub async fn list(
     State(gateway): State<Arc<Gateway>>,
     reader: Reader,
     query: ListQuery<Filter>,
-) -> Result<Written, Refusal> {
+) -> Result<WrittenJson, Refusal> {
     let limit = query.page.limit()?;
     let before = query.page.after()?;
     let Filter { status, agent, .. } = query.filter;
     if agent.is_some_and(|agent| !reader.may_read(agent)) {
-        return Ok(Written::of(&Page::<ReservationShown<'_>>::empty()));
+        return Ok(WrittenJson::of(&Page::<ReservationShown<'_>>::empty()));
     }
     let filter = ReservationFilter {
         status,
@@ -61,7 +60,7 @@ pub async fn list(
     let key = |reservation: &Reservation| reservation.id;
     let page = Page::of_part(found, limit, key, |reservation| reservation);
     let now = gateway.clock.now();
-    Ok(Written::of(&Page {
+    Ok(WrittenJson::of(&Page {
         items: page
             .items
             .iter()
@@ -76,13 +75,13 @@ pub async fn show(
     State(gateway): State<Arc<Gateway>>,
     reader: Reader,
     Path(id): Path<String>,
-) -> Result<Written, Refusal> {
+) -> Result<WrittenJson, Refusal> {
     let not_found = || Refusal::not_found("reservation", &id);
     let wanted: ReservationId = id.parse().map_err(|_| not_found())?;
     let found = gateway.store.reservation(reader.tenant, wanted).await?;
     let found = found.filter(|reservation| reader.may_read(reservation.agent));
     let reservation = found.ok_or_else(not_found)?;
-    Ok(Written::of(&ReservationShown::of(
+    Ok(WrittenJson::of(&ReservationShown::of(
         &reservation,
         gateway.clock.now(),
     )))

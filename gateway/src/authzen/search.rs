@@ -432,7 +432,11 @@ const fn is_of_candidate(refusal: &engine::Refusal) -> bool {
 }
 
 /// The agent of this id or name, if there is one. An agent finds nobody but itself.
-fn agent(directory: &Directory, credential: &ShownCredential, named: &str) -> Result<Option<Arc<Agent>>, Refusal> {
+fn agent(
+    directory: &Directory,
+    credential: &ShownCredential,
+    named: &str,
+) -> Result<Option<Arc<Agent>>, Refusal> {
     if let ShownCredential::Agent(caller) = credential {
         check_own(&caller.agent, named)?;
         let own = directory.agents.get(&caller.agent.id);

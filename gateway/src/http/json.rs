@@ -213,6 +213,23 @@ impl<T: Serialize + Send + Sync + 'static> IntoResponse for Json<T> {
     }
 }
 
+/// An answer whose JSON is written already, because what it is made of lives no longer than its handler.
+pub struct WrittenJson(Vec<u8>);
+
+impl WrittenJson {
+    /// The JSON of this.
+    pub fn of(value: &impl Serialize) -> Self {
+        Self(serde_json::to_vec(value).expect("strings and numbers always serialize"))
+    }
+}
+
+impl IntoResponse for WrittenJson {
+    fn into_response(self) -> Response {
+        let json = HeaderValue::from_static("application/json");
+        ([(header::CONTENT_TYPE, json)], self.0).into_response()
+    }
+}
+
 /// An object that was just made: 201.
 pub struct Created<T>(pub T);
 
