@@ -128,8 +128,8 @@ impl Permit {
         }
     }
 
-    /// Says that its ask, which takes long, has waited so long for its turn and was judged then. That says nothing of how
-    /// long asks take.
+    /// Says that its ask, which takes long, has waited so long for a permit among those that do, and was judged then.
+    /// That says nothing of how long asks take.
     pub fn pause(&mut self, waited: Duration) {
         self.paused += waited;
     }

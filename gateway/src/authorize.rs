@@ -167,7 +167,7 @@ impl Gateway {
             let waiting = Waiting {
                 deadline,
                 permit: Some(&mut *permit),
-                no_turn: &mut None,
+                no_permit: &mut None,
             };
             let ready = match self.prepare_lending(&mut attempt, waiting).await? {
                 Step::Answer(answer) => {
@@ -245,7 +245,7 @@ impl Gateway {
     /// lent, and taken at once: whoever looked things up anew before that would often find that others have taken them.
     /// Where others were faster all the same it is [`Step::Fill`] again.
     ///
-    /// What takes long waits for its turn among those that do, and is judged on a thread that nobody else waits for.
+    /// What takes long waits for a permit among those that do, and is judged on a thread that nobody else waits for.
     async fn prepare_lending(
         &self,
         attempt: &mut Attempt<'_>,

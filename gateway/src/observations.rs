@@ -102,11 +102,11 @@ impl Gateway {
         self.check_rate(caller).await?;
         let parent = observation.parent_run_id.as_ref();
         for _ in 0..ATTEMPTS_MAX {
-            let turn = self.look_ups.acquire(caller.tenant).await?;
+            let permit = self.look_ups.acquire(caller.tenant).await?;
             let tenant = self.tenant(caller.tenant)?;
             caller.refresh(&tenant, self.clock.now())?;
             let before = self.family(caller.tenant, &run_id, parent).await?;
-            drop(turn);
+            drop(permit);
             let before = before.map(|run| run.worst);
             let seen = observation.source_trust.worse_of(Trust::TrustedInternalUnsigned);
             let sighting = Sighting {

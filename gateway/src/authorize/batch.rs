@@ -201,7 +201,7 @@ fn read(text: &Canonical) -> Result<Vec<Result<Ask, Refusal>>, Refusal> {
 impl Accepted {
     /// Prepares every ask of this kind that has no answer yet. Returns those that must be recorded, with their places.
     async fn prepare_each(&mut self, items: &mut [Item], kind: Kind) -> Vec<(usize, Ready)> {
-        let (mut permit, mut no_turn) = (self.permit.take(), None);
+        let (mut permit, mut no_permit) = (self.permit.take(), None);
         let Self {
             gateway,
             caller,
@@ -226,7 +226,7 @@ impl Accepted {
                         let waiting = Waiting {
                             deadline: *deadline,
                             permit: permit.as_mut(),
-                            no_turn: &mut no_turn,
+                            no_permit: &mut no_permit,
                         };
                         // In the next round an ask behind this one would have taken what is lent for it.
                         let step = gateway.prepare_lending(&mut attempt, waiting).await;

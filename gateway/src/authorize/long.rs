@@ -1,9 +1,9 @@
-//! Asks that take long to be judged: each waits for its turn among those that do, and is judged on a thread that nobody
-//! else waits for (`docs/decisions/0080-long-asks-beside-the-workers.md`).
+//! Asks that take long to be judged: each waits for a permit among those that do, and is judged on a thread that
+//! nobody else waits for (`docs/decisions/0080-long-asks-beside-the-workers.md`).
 
 use super::{Attempt, Step};
 use crate::admission::Permit;
-use crate::fair_semaphore::Permit as Turn;
+use crate::fair_semaphore::Permit as LinePermit;
 use crate::gateway::Gateway;
 use crate::http::Refusal;
 use crate::runtimes::in_place_of_a_worker;
@@ -16,8 +16,8 @@ pub(super) struct Waiting<'p> {
     pub(super) deadline: Option<Instant>,
     /// Its place, if it has one.
     pub(super) permit: Option<&'p mut Permit>,
-    /// Why no turn came for another ask of the request: then none is waited for.
-    pub(super) no_turn: &'p mut Option<Refusal>,
+    /// Why another ask of the request got no permit: then none is waited for.
+    pub(super) no_permit: &'p mut Option<Refusal>,
 }
 
 impl Gateway {
@@ -30,17 +30,17 @@ impl Gateway {
         let Waiting {
             deadline,
             permit,
-            no_turn,
+            no_permit,
         } = waiting;
-        if let Some(refusal) = no_turn {
+        if let Some(refusal) = no_permit {
             return Err(refusal.clone());
         }
         let (tenant, since) = (attempt.caller.tenant, Instant::now());
-        let turn = self.long_asks.acquire_until(tenant, deadline).await;
-        let step = match turn {
-            Ok(turn) => self.prepare_in_turn(attempt, turn, since).await,
+        let line_permit = self.long_asks.acquire_until(tenant, deadline).await;
+        let step = match line_permit {
+            Ok(line_permit) => self.prepare_with_permit(attempt, line_permit, since).await,
             Err(refusal) => {
-                *no_turn = Some(refusal.clone());
+                *no_permit = Some(refusal.clone());
                 Err(refusal)
             }
         };
@@ -53,17 +53,18 @@ impl Gateway {
         step
     }
 
-    async fn prepare_in_turn(
+    /// The same, for whoever has waited since then for this permit, which is kept until it is done.
+    async fn prepare_with_permit(
         &self,
         attempt: &mut Attempt<'_>,
-        _turn: Turn,
+        _line_permit: LinePermit,
         since: Instant,
     ) -> Result<Step, Refusal> {
         // Others that were before it have been counted meanwhile.
         if since.elapsed() >= WORK_MAX {
-            // As many are looked up at once as there are turns, one of a tenant. So they do not wait in the line for that,
-            // and nobody waits for a turn behind one who does.
-            attempt.looked_up = self.look_up_in_turn(attempt.caller, attempt.ask).await?;
+            // As many are looked up at once as there are permits, one of a tenant. So they do not wait in the line for
+            // that, and nobody waits for a permit behind one who does.
+            attempt.looked_up = self.look_up_with_permit(attempt.caller, attempt.ask).await?;
         }
         self.metrics.count_long_ask();
         let step = in_place_of_a_worker(|| self.prepare(attempt, None))?;

@@ -85,13 +85,17 @@ impl Gateway {
             self.check_buckets(caller, ask, &tenant).await?;
         }
         drop(tenant);
-        let _turn = self.look_ups.acquire_until(caller.tenant, deadline).await?;
-        self.look_up_in_turn(caller, ask).await
+        let _permit = self.look_ups.acquire_until(caller.tenant, deadline).await?;
+        self.look_up_with_permit(caller, ask).await
     }
 
-    /// Looks up what has to be known by what is in force now, for whoever has a turn: the line for it may have taken a
-    /// while.
-    pub(super) async fn look_up_in_turn(&self, caller: &AgentCaller, ask: &Ask) -> Result<LookedUp, Refusal> {
+    /// Looks up what has to be known by what is in force now, for whoever has a permit: the line for it may have taken
+    /// a while.
+    pub(super) async fn look_up_with_permit(
+        &self,
+        caller: &AgentCaller,
+        ask: &Ask,
+    ) -> Result<LookedUp, Refusal> {
         let as_of = self.snapshot.as_of(caller.tenant);
         let tenant = self.tenant(caller.tenant)?;
         caller.refresh(&tenant, self.clock.now())?;

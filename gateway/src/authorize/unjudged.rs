@@ -72,9 +72,9 @@ impl Gateway {
         let Some(key) = request_key(caller, ask) else {
             return Ok(None);
         };
-        let turn = self.look_ups.acquire(caller.tenant).await?;
+        let permit = self.look_ups.acquire(caller.tenant).await?;
         let found = self.store.answered_request(&key).await?;
-        drop(turn);
+        drop(permit);
         match found {
             Some(found) if found.ask != ask.digest => Err(reused()),
             Some(found) if repeat.permits(found.reason.verdict()) => {
