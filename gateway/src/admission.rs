@@ -122,7 +122,7 @@ impl Permit {
     ///
     /// An ask that is refused at once is none of them. Such a refusal takes next to no time, and many of them would say
     /// of an overload that there is none.
-    pub const fn share(&mut self, asks: u32) {
+    pub const fn note_asks(&mut self, asks: u32) {
         if asks > self.asks {
             self.asks = asks;
         }
@@ -171,7 +171,7 @@ mod tests {
     /// An ask that is answered as soon as it has its place.
     fn answer_one(admission: &Admission, tenant: TenantId) {
         let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
-        permit.share(1);
+        permit.note_asks(1);
     }
 
     #[test]
@@ -181,7 +181,7 @@ mod tests {
             let admission = Admission::new(64);
             for _ in 0..100 {
                 let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
-                permit.share(asks);
+                permit.note_asks(asks);
                 // Has been held for a second.
                 permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
             }
@@ -200,7 +200,7 @@ mod tests {
             let admission = Admission::new(64);
             for _ in 0..40 {
                 let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
-                permit.share(1);
+                permit.note_asks(1);
                 permit.since = permit.since.checked_sub(WAITED).unwrap();
                 if is_paused {
                     permit.pause(WAITED);
@@ -226,7 +226,7 @@ mod tests {
                 let early = admission.enter_under_pressure(|| Some(other), Duration::ZERO);
                 assert!(matches!(early, EarlyAdmission::Admitted(_)));
                 if is_answered {
-                    early.place(|| None).unwrap().share(1);
+                    early.place(|| None).unwrap().note_asks(1);
                 }
             }
             std::thread::sleep(Duration::from_millis(100));
@@ -242,7 +242,7 @@ mod tests {
         let admission = Admission::new(256);
         for _ in 0..32 {
             let mut permit = admission.enter(tenant, Duration::ZERO).unwrap();
-            permit.share(1);
+            permit.note_asks(1);
             // Has been held for a second.
             permit.since = permit.since.checked_sub(Duration::from_secs(1)).unwrap();
         }

@@ -171,20 +171,20 @@ impl Gateway {
             };
             let ready = match self.prepare_lending(&mut attempt, waiting).await? {
                 Step::Answer(answer) => {
-                    permit.share(1);
+                    permit.note_asks(1);
                     return Ok(answer);
                 }
                 Step::Unjudged(unjudged) => {
                     let is_misuse = unjudged.is_misuse();
                     let answer = self.unjudged(caller, ask, unjudged).await;
-                    permit.share(u32::from(is_misuse || answer.is_ok()));
+                    permit.note_asks(u32::from(is_misuse || answer.is_ok()));
                     return answer;
                 }
                 Step::Fill(_) | Step::LookAgain => continue,
                 Step::Record(ready) => ready,
             };
             // From here on it waits as all do that are recorded, also if it is turned back in the commit.
-            permit.share(1);
+            permit.note_asks(1);
             let after_commit = ready.after_commit;
             let terms = Terms {
                 deadline,

@@ -81,7 +81,7 @@ impl Accepted {
                 let counts =
                     |item: &&Item| item.kind() <= kind && (is_held_long || !item.is_refused_at_once());
                 let asks = items.iter().filter(counts).count();
-                permit.share(u32::try_from(asks).unwrap_or(u32::MAX));
+                permit.note_asks(u32::try_from(asks).unwrap_or(u32::MAX));
             }
             if !waiting.is_empty() {
                 self.record_each(items, waiting).await?;
