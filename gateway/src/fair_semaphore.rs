@@ -114,7 +114,7 @@ impl FairSemaphore {
     }
 
     /// For those who verify, export, follow or replay ledgers, erase in them, and take evidence.
-    pub fn for_readings() -> Self {
+    pub fn for_ledger_chunks() -> Self {
         Self::waiting(
             WAIT_MAX,
             "this gateway reads other ledgers; try again when they are done",

@@ -215,7 +215,7 @@ pub struct Gateway {
     /// Acquired before a long answer is written.
     pub long_answers: FairSemaphore,
     /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file.
-    pub readings: Arc<FairSemaphore>,
+    pub ledger_chunks: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.
     pub reads: FairSemaphore,
     /// Acquired before something is looked up for an ask or an observation, and given back before it waits for anything

@@ -187,7 +187,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         worker_steps: WorkerSteps::new(),
         long_asks: FairSemaphore::for_long_asks(),
         long_answers: FairSemaphore::for_long_answers(),
-        readings: Arc::new(FairSemaphore::for_readings()),
+        ledger_chunks: Arc::new(FairSemaphore::for_ledger_chunks()),
         policy_replays: Arc::new(Semaphore::new(crate::policies::replay::AT_ONCE_MAX)),
         policy_replays_of: OneEach::default(),
         comparisons_of: OneEach::default(),

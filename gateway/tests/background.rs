@@ -94,7 +94,11 @@ async fn ledgers_are_read_a_chunk_at_a_time_and_nobody_who_asks_waits_for_that()
         ("GET", "/v1/ledger/evidence?run_id=nobody", 404),
     ] {
         // A chunk of another tenant's ledger is being read.
-        let place = world.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+        let place = world
+            .gateway
+            .ledger_chunks
+            .acquire_for_part(TenantId::SYSTEM)
+            .await;
         let call = world.call(method, path, &tenancy.auditor);
         let call = if method == "POST" {
             call.json(&serde_json::json!({}))

@@ -392,8 +392,8 @@ async fn what_is_erased_by_itself_does_not_wait_behind_the_tenants_own_crowd() {
     scene.world.clock.advance_millis(2 * DAY_MS);
     scene.erase_after_a_day().await;
     let gateway = Arc::clone(&scene.world.gateway);
-    let first = gateway.readings.acquire_for_part(scene.tenancy.id).await;
-    let mut behind = pin!(gateway.readings.acquire_for_part(scene.tenancy.id));
+    let first = gateway.ledger_chunks.acquire_for_part(scene.tenancy.id).await;
+    let mut behind = pin!(gateway.ledger_chunks.acquire_for_part(scene.tenancy.id));
     assert!(
         tokio::time::timeout(Duration::ZERO, behind.as_mut())
             .await
@@ -497,7 +497,11 @@ async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {
 async fn a_tenant_erases_once_at_a_time_in_the_line_of_those_who_read_ledgers() {
     let stage = Arc::new(Stage::set().await);
     stage.ask(&stage::reading()).await.expect(200);
-    let place = stage.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let place = stage
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(TenantId::SYSTEM)
+        .await;
     let mut calls = vec![erasing(&stage), erasing(&stage)];
     until(|| calls.iter().any(JoinHandle::is_finished)).await;
     let refused = calls.iter().position(JoinHandle::is_finished).unwrap();

@@ -242,7 +242,11 @@ async fn a_stream_that_nobody_reads_loses_its_place_when_its_key_is_deleted() {
 async fn a_stream_takes_turns_with_all_who_read_ledgers() {
     let (world, tenancy) = world().await;
     // A chunk of another tenant's ledger is being read.
-    let place = world.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let place = world
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(TenantId::SYSTEM)
+        .await;
     let mut events = Events::open(&world, "/v1/events?from_seq=3", &tenancy.auditor, None).await;
     let early = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
     assert!(early.is_err(), "it did not wait for its turn");
@@ -257,7 +261,11 @@ async fn a_stream_whose_key_is_deleted_in_line_reads_nothing() {
     let whoami = world.get("/v1/whoami", &tenancy.auditor).await.expect(200);
     let path = format!("/v1/keys/{}", whoami["key"].as_str().unwrap());
     let admin = world.add_key(tenancy.id, Role::Admin).await;
-    let place = world.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let place = world
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(TenantId::SYSTEM)
+        .await;
     let mut events = Events::open(&world, "/v1/events?from_seq=1", &tenancy.auditor, None).await;
     let early = tokio::time::timeout(Duration::from_millis(300), events.next()).await;
     assert!(early.is_err(), "it did not wait for its turn");

@@ -1070,7 +1070,11 @@ async fn what_stood_in_line_is_not_told_of_a_tenant_whose_changes_cannot_be_read
     let Home::Database(database) = &*first.home else {
         panic!("they share a database");
     };
-    let place = second.gateway.readings.acquire_for_part(cluster.tenancy.id).await;
+    let place = second
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(cluster.tenancy.id)
+        .await;
     let verify = second.call("POST", "/v1/ledger/verify", cluster.operator.reveal());
     let verify = verify.tenant(cluster.tenancy.id).json(&json!({}));
     let mut verified = pin!(verify.send());

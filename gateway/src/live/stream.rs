@@ -285,7 +285,7 @@ impl OpenStream {
         let store = &gateway.store;
         // For this page only: whoever streams takes turns with all who read ledgers, and leaves readers of the store to
         // what asks look up.
-        let permit = gateway.readings.acquire_for_part(tenant).await;
+        let permit = gateway.ledger_chunks.acquire_for_part(tenant).await;
         // The line may have taken a while. In the order of `next_page`, and for its reason.
         let is_closed = self.subscription.is_closed();
         self.seat.check()?;

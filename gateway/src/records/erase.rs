@@ -153,7 +153,7 @@ async fn take(
     let tenant = taking.tenant;
     let mut next = *seqs.start();
     while next <= *seqs.end() {
-        let permit = gateway.readings.acquire_for_part(taking.turn()).await;
+        let permit = gateway.ledger_chunks.acquire_for_part(taking.turn()).await;
         let page = gateway.store.entries(tenant, next, PAGE).await?;
         let Some(last) = page.last() else { break };
         next = last.seq + 1;

@@ -52,7 +52,7 @@ pub async fn evidence(
     let place = outgoing::place(&gateway, caller.tenant())?;
     let search = Search {
         store: &*gateway.store,
-        readings: &gateway.readings,
+        ledger_chunks: &gateway.ledger_chunks,
         tenant: caller.tenant(),
         head: gateway.store.head(caller.tenant()).await?.seq,
     };

@@ -130,7 +130,7 @@ impl Stretch {
     /// The place for the next entries, to be kept until they are written: nobody makes many files at once at the cost
     /// of those who ask.
     pub(super) async fn place(&self) -> Permit {
-        self.gateway.readings.acquire_for_part(self.tenant).await
+        self.gateway.ledger_chunks.acquire_for_part(self.tenant).await
     }
 
     /// The next entries with what stands at their places.

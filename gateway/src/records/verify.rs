@@ -65,7 +65,7 @@ pub async fn verify(
         keys: keys.as_ref().ok(),
         held: checkpoint.as_ref(),
         from: None,
-        breaks: Breaks::in_line(&gateway.readings, tenant),
+        breaks: Breaks::in_line(&gateway.ledger_chunks, tenant),
     };
     let cut = cut_before(checkpoint.as_ref(), range, &head).or_else(|| cut_whole(&head));
     let Findings {

@@ -118,7 +118,7 @@ async fn what_takes_long_is_not_told_to_a_key_that_was_deleted_meanwhile() {
         let key = desk.post("/v1/keys", &desk.operator, &key).await.expect(201);
         let (id, secret) = (text(&key["id"]), text(&key["key"]));
         let drafts = desk.gateway.drafts.acquire(desk.tenant).await.unwrap();
-        let readings = desk.gateway.readings.acquire_for_part(desk.tenant).await;
+        let ledger_chunks = desk.gateway.ledger_chunks.acquire_for_part(desk.tenant).await;
         let mut working = pin!(desk.post(path, &secret, &body));
         let early = tokio::time::timeout(Duration::from_millis(300), working.as_mut()).await;
         assert!(early.is_err(), "{path} does not wait for its turn");
@@ -127,7 +127,7 @@ async fn what_takes_long_is_not_told_to_a_key_that_was_deleted_meanwhile() {
             .send()
             .await
             .expect(204);
-        drop((drafts, readings));
+        drop((drafts, ledger_chunks));
         working.await.problem(401, "invalid_token");
     }
 }

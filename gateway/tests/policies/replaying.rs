@@ -850,7 +850,11 @@ async fn a_replay_takes_turns_with_all_who_read_ledgers() {
     let desk = Desk::open().await;
     desk.ask(&changing()).await.expect(200);
     let body = json!({"candidate": {"policies": []}});
-    let place = desk.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let place = desk
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(TenantId::SYSTEM)
+        .await;
     let mut replaying = pin!(desk.edit("POST", "/replay", &body));
     let early = tokio::time::timeout(Duration::from_millis(300), replaying.as_mut()).await;
     assert!(early.is_err(), "it did not wait for its turn");
@@ -868,7 +872,11 @@ async fn a_tenant_replays_once_at_a_time_and_leaves_a_place_to_others() {
     let others = key(&desk, &other, "policy_editor").await;
     let body = json!({"candidate": {"policies": []}});
     // It goes on for as long as it cannot read.
-    let turn = desk.gateway.readings.acquire_for_part(TenantId::SYSTEM).await;
+    let turn = desk
+        .gateway
+        .ledger_chunks
+        .acquire_for_part(TenantId::SYSTEM)
+        .await;
     let call = desk
         .call("POST", "/v1/policies/replay", &desk.editor)
         .header("accept", "application/x-ndjson");

@@ -62,7 +62,7 @@ pub(super) struct Progress {
 struct Shared {
     store: Arc<dyn Store>,
     /// Acquired before anything is read: so there are readers left for what asks look up.
-    readings: Arc<FairSemaphore>,
+    ledger_chunks: Arc<FairSemaphore>,
     compiler: Arc<Compiler>,
     /// The tenant with the candidate in place of its policies.
     candidate: TenantSnapshot,
@@ -164,7 +164,7 @@ impl Running {
         });
         let shared = Arc::new(Shared {
             store: Arc::clone(&gateway.store),
-            readings: Arc::clone(&gateway.readings),
+            ledger_chunks: Arc::clone(&gateway.ledger_chunks),
             compiler: candidate.compiler,
             variants_max: variants_max(&candidate.after),
             candidate: candidate.after,
@@ -285,7 +285,7 @@ impl Shared {
         let tenant = self.candidate.directory.tenant.id;
         loop {
             let from = first.max((last + 1).saturating_sub(u64::from(*limit)));
-            let permit = self.readings.acquire_for_part(tenant).await;
+            let permit = self.ledger_chunks.acquire_for_part(tenant).await;
             let page = self.store.entries(tenant, from, *limit).await?;
             drop(permit);
             let is_used_up = is_used_up(&page);
@@ -305,7 +305,7 @@ impl Shared {
     /// The records with these digests.
     async fn contents(&self, digests: &[Digest]) -> Result<Vec<(Digest, Vec<u8>)>, StoreError> {
         let tenant = self.candidate.directory.tenant.id;
-        let _permit = self.readings.acquire_for_part(tenant).await;
+        let _permit = self.ledger_chunks.acquire_for_part(tenant).await;
         self.store.contents(tenant, digests).await
     }
 

@@ -216,7 +216,7 @@ impl<'g> Taking<'g> {
         }
         let (store, tenant) = (&self.gateway.store, self.tenant);
         // In the line in which the decisions were read: there may be as many again.
-        let _permit = self.gateway.readings.acquire_for_part(self.turn()).await;
+        let _permit = self.gateway.ledger_chunks.acquire_for_part(self.turn()).await;
         for seq in store.outcomes_of(tenant, &self.decisions).await? {
             if self.bodies.contains_key(&seq) {
                 continue;

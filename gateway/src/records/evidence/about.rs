@@ -40,7 +40,7 @@ pub struct About {
 pub(super) struct Search<'a> {
     pub(super) store: &'a dyn Store,
     /// The places that everybody shares who reads much of a ledger.
-    pub(super) readings: &'a FairSemaphore,
+    pub(super) ledger_chunks: &'a FairSemaphore,
     pub(super) tenant: TenantId,
     /// The last entry that is looked at.
     pub(super) head: u64,
@@ -138,7 +138,7 @@ impl Search<'_> {
             .map(|entry| entry.at);
         let mut before = Some(head + 1);
         while let Some(end) = before {
-            let _permit = self.readings.acquire_for_part(tenant).await;
+            let _permit = self.ledger_chunks.acquire_for_part(tenant).await;
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
@@ -174,7 +174,7 @@ impl Search<'_> {
         let end = self.head.min(next.saturating_add(LOOKED_AT_MAX));
         let mut vote = None;
         while next <= end {
-            let _permit = self.readings.acquire_for_part(self.tenant).await;
+            let _permit = self.ledger_chunks.acquire_for_part(self.tenant).await;
             let entries = self.store.entries(self.tenant, next, ENTRIES_AT_ONCE).await?;
             let votes = entries
                 .iter()
