@@ -130,7 +130,7 @@ async fn change_with<T>(
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
     gateway
-        .change_by(caller.holder().by(), force, caller.tenant(), in_use(plan))
+        .change_by(caller.holder().by(), force, caller.tenant(), only_in_use(plan))
         .await
 }
 
@@ -143,12 +143,12 @@ async fn change_at_once<T>(
 ) -> Result<T, Refusal> {
     let by = caller.holder().by();
     gateway
-        .change_in(Order::AtOnce, by, Force::No, caller.tenant(), in_use(plan))
+        .change_in(Order::AtOnce, by, Force::No, caller.tenant(), only_in_use(plan))
         .await
 }
 
-/// A plan for a tenant that is in use.
-fn in_use<T>(
+/// This plan, for a tenant that is in use only.
+fn only_in_use<T>(
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal> {
     move |directory, now| {

@@ -2,7 +2,7 @@
 //!
 //! A deleted tenant's credentials stop working and its ledger stays; for this API it is gone.
 
-use super::{facts, in_use, is_in_use, put};
+use super::{facts, is_in_use, only_in_use, put};
 use crate::changes::{By, Force, ForceQuery, Order, Plan};
 use crate::gateway::Gateway;
 use crate::http::page::write_items;
@@ -201,7 +201,7 @@ async fn change_one_with<T>(
     plan: impl Fn(&Directory, Timestamp) -> Result<Plan<T>, Refusal>,
 ) -> Result<T, Refusal> {
     let (by, id) = (By::Key(caller.key()), find(gateway, id)?.id);
-    gateway.change_in(order, by, force, id, in_use(plan)).await
+    gateway.change_in(order, by, force, id, only_in_use(plan)).await
 }
 
 /// The settings with these members in place of their own.

@@ -158,15 +158,15 @@ impl Holder {
 
 impl By<'_> {
     /// Refuses if the credential was deleted, has expired, or has lost the roles that the route takes, or if its tenant
-    /// is no longer in use. It is checked again when the change is made, because minutes may lie between the head of a
-    /// request and its body.
+    /// was deleted. It is checked again when the change is made, because minutes may lie between the head of a request
+    /// and its body.
     pub fn check(self, snapshot: &Snapshot, now: Timestamp) -> Result<(), Refusal> {
         let works = match self {
-            Self::Key(key) => in_use(snapshot, key.tenant).is_some_and(|tenant| {
+            Self::Key(key) => not_deleted(snapshot, key.tenant).is_some_and(|tenant| {
                 let key = tenant.directory.keys.get(&key.id);
                 key.is_some_and(|key| !key.has_expired(now))
             }),
-            Self::Person(person) => in_use(snapshot, person.tenant()).is_some_and(|tenant| {
+            Self::Person(person) => not_deleted(snapshot, person.tenant()).is_some_and(|tenant| {
                 let user = tenant.directory.users.get(&person.user.name);
                 let is_let_in = user.is_some_and(|user| person.is_let_in_as(user));
                 is_let_in && person.signed_in.is_good(tenant, now)
@@ -415,7 +415,7 @@ fn identify(gateway: &Gateway, snapshot: &Snapshot, headers: &HeaderMap) -> Resu
 }
 
 /// A tenant that is not deleted.
-fn in_use(snapshot: &Snapshot, tenant: TenantId) -> Option<&Arc<TenantSnapshot>> {
+fn not_deleted(snapshot: &Snapshot, tenant: TenantId) -> Option<&Arc<TenantSnapshot>> {
     let tenant = snapshot.tenant(tenant);
     tenant.filter(|tenant| tenant.directory.tenant.deleted_at.is_none())
 }
@@ -425,7 +425,9 @@ fn holder_of(gateway: &Gateway, snapshot: &Snapshot, credential: Credential) -> 
     let now = gateway.clock.now();
     let (Credential::Agent { tenant, .. } | Credential::Key { tenant, .. }) = credential;
     gateway.check_current_for(tenant)?;
-    let directory = &in_use(snapshot, tenant).ok_or_else(unknown_credential)?.directory;
+    let directory = &not_deleted(snapshot, tenant)
+        .ok_or_else(unknown_credential)?
+        .directory;
     match credential {
         Credential::Agent { agent, token, .. } => {
             directory

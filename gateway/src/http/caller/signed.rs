@@ -3,7 +3,7 @@
 //! A token is verified when it is seen first; after that it is looked up by its digest. What was looked up is held against the
 //! directory every time: with a key that was taken away, or an issuer who was deleted, nothing was signed. No network is used.
 
-use super::{AgentCaller, AgentCredential, Caller, Person, in_use, named_tenant, unknown_credential};
+use super::{AgentCaller, AgentCredential, Caller, Person, named_tenant, not_deleted, unknown_credential};
 use crate::gateway::Gateway;
 use crate::generations::Generations;
 use crate::http::refusal::{Code, Refusal};
@@ -100,7 +100,7 @@ pub(super) fn sign_in(
     let named = named.transpose()?;
     let shown = (digest, named);
     let known = gateway.sign_ins.find(&shown).filter(|known| {
-        let tenant = in_use(snapshot, known.tenant);
+        let tenant = not_deleted(snapshot, known.tenant);
         tenant.is_some_and(|tenant| known.is_good(tenant, now))
     });
     let signed_in = if let Some(known) = known {
@@ -111,7 +111,7 @@ pub(super) fn sign_in(
         verified
     };
     gateway.check_current_for(signed_in.tenant)?;
-    let tenant = in_use(snapshot, signed_in.tenant).ok_or_else(unknown_credential)?;
+    let tenant = not_deleted(snapshot, signed_in.tenant).ok_or_else(unknown_credential)?;
     caller(&tenant.directory, signed_in)
 }
 
@@ -221,7 +221,7 @@ fn tenant_of<'s>(
         .collect();
     // One that was deleted, or has deleted the issuer, counts: what it has stopped does not go on in another tenant.
     match (tenants.len(), tenants.first()) {
-        (1, Some(only)) => in_use(snapshot, *only).ok_or(UNKNOWN_ISSUER),
+        (1, Some(only)) => not_deleted(snapshot, *only).ok_or(UNKNOWN_ISSUER),
         (0, _) => Err(UNKNOWN_ISSUER),
         _ => Err("several tenants have or had registered the issuer, and none is named"),
     }
