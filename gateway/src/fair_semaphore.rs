@@ -51,9 +51,9 @@ pub(crate) const BUSY_RETRY_AFTER: HeaderValue = HeaderValue::from_static("5");
 #[derive(Debug)]
 pub struct FairSemaphore {
     permits: Arc<Semaphore>,
-    /// How many permits there are, and how many of a tenant have one or wait for one of them.
-    at_once: usize,
-    /// How many of a tenant wait to be among those.
+    /// How many permits one share has or waits for.
+    share_max: usize,
+    /// How many of a share wait to be among those.
     waiting_max: usize,
     /// Who of a share may wait for a permit or have one, and who may wait for that. A share is here from its first use on.
     shares: Mutex<HashMap<FairnessKey, Share>>,
@@ -78,10 +78,7 @@ pub struct Permit {
 impl FairSemaphore {
     /// For drafts of policies.
     pub fn for_drafts() -> Self {
-        Self::waiting(
-            WAIT_MAX,
-            "this gateway works on other drafts of policies; try again when they are done",
-        )
+        Self::new("this gateway works on other drafts of policies; try again when they are done")
     }
 
     /// For asks that take long to be judged: half of the cores have one each, because the others are for those who ask.
@@ -90,8 +87,7 @@ impl FairSemaphore {
         Self {
             permits: Arc::new(Semaphore::new((cores / 2).max(1))),
             waiting_max: LONG_ASKS_WAITING_MAX,
-            ..Self::waiting(
-                WAIT_MAX,
+            ..Self::new(
                 "this gateway judges other asks that take long; try again when they are done, with shorter parameters or policies that look less at long texts",
             )
         }
@@ -99,64 +95,51 @@ impl FairSemaphore {
 
     /// For searches.
     pub fn for_searches() -> Self {
-        Self::waiting(
-            WAIT_MAX,
-            "this gateway works on other searches; try again when they are done",
-        )
+        Self::new("this gateway works on other searches; try again when they are done")
     }
 
     /// For long answers that are to be written.
     pub fn for_long_answers() -> Self {
-        Self::waiting(
-            WAIT_MAX,
-            "this gateway writes other long answers; try again when they are done",
-        )
+        Self::new("this gateway writes other long answers; try again when they are done")
     }
 
     /// For those who verify, export, follow or replay ledgers, erase in them, and take evidence.
     pub fn for_ledger_chunks() -> Self {
-        Self::waiting(
-            WAIT_MAX,
-            "this gateway reads other ledgers; try again when they are done",
-        )
+        Self::new("this gateway reads other ledgers; try again when they are done")
     }
 
     /// For those who read something of a store with so many readers.
     pub fn for_reads(readers: usize) -> Self {
-        let at_once = readers.saturating_sub(READERS_LEFT).max(1);
+        let share_max = readers.saturating_sub(READERS_LEFT).max(1);
         Self {
-            permits: Arc::new(Semaphore::new(at_once)),
-            at_once,
+            permits: Arc::new(Semaphore::new(share_max)),
+            share_max,
             waiting_max: READS_WAITING_MAX,
-            ..Self::waiting(
-                WAIT_MAX,
-                "this gateway reads much for others; try again when that is done",
-            )
+            ..Self::new("this gateway reads much for others; try again when that is done")
         }
     }
 
-    /// For asks that have something looked up in a store with so many readers: as many at once as lists and searches. So
-    /// many of a tenant wait as there are places for asks; their bodies have bounded room of their own.
+    /// For asks that have something looked up in a store with so many readers: as many at once as lists and searches,
+    /// and no fewer than these leave. So many of a share wait as there are places for asks; their bodies have bounded
+    /// room of their own.
     pub fn for_look_ups(readers: usize, places: usize) -> Self {
-        let at_once = readers.saturating_sub(READERS_LEFT).max(READERS_LEFT);
+        let share_max = readers.saturating_sub(READERS_LEFT).max(READERS_LEFT);
         Self {
-            permits: Arc::new(Semaphore::new(at_once)),
-            at_once,
+            permits: Arc::new(Semaphore::new(share_max)),
+            share_max,
             waiting_max: places,
-            ..Self::waiting(
-                WAIT_MAX,
-                "this gateway looks up much for other asks; try again when that is done",
-            )
+            ..Self::new("this gateway looks up much for other asks; try again when that is done")
         }
     }
 
-    fn waiting(wait_max: Duration, busy: &'static str) -> Self {
+    /// With one permit for all, unless the caller puts others. This is told to whoever finds too many before it.
+    fn new(busy: &'static str) -> Self {
         Self {
             permits: Arc::new(Semaphore::new(1)),
-            at_once: 1,
+            share_max: 1,
             waiting_max: WAITING_MAX,
             shares: Mutex::default(),
-            wait_max,
+            wait_max: WAIT_MAX,
             busy,
         }
     }
@@ -223,7 +206,7 @@ impl FairSemaphore {
     fn share_of(&self, key: FairnessKey) -> Share {
         let mut shares = lock(&self.shares);
         let share = shares.entry(key).or_insert_with(|| Share {
-            permits: Arc::new(Semaphore::new(self.at_once)),
+            permits: Arc::new(Semaphore::new(self.share_max)),
             waiting: Arc::new(Semaphore::new(self.waiting_max)),
         });
         share.clone()
@@ -253,7 +236,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_draft_waits_for_the_one_before_it_and_not_for_ever() {
-        let drafts = FairSemaphore::waiting(Duration::ZERO, "busy");
+        let drafts = FairSemaphore {
+            wait_max: Duration::ZERO,
+            ..FairSemaphore::new("busy")
+        };
         let place = drafts.acquire(ONE).await.unwrap();
         for tenant in [ONE, OTHER] {
             assert_eq!(drafts.acquire(tenant).await.unwrap_err().code(), Code::Overloaded);
