@@ -465,7 +465,8 @@ mod tests {
     /// A proposal whose entry has a body of so many bytes.
     fn of_bytes(bytes: usize) -> Proposal {
         let body = canon::of(&"x".repeat(bytes - 2)).unwrap();
-        proposal(Intent::Note(ProposedEntry::new(EntryKind::ApprovalRefused, body)))
+        let entry = ProposedEntry::new(EntryKind::ApprovalRefused, body);
+        proposal(Intent::Misuse(entry))
     }
 
     #[test]

@@ -335,7 +335,7 @@ impl<'p> Pass<'p> {
             Intent::Base { change, recompiled } => self.replace_base(tenant, change, recompiled),
             Intent::Approval(change) => self.change_approval(tenant, change),
             Intent::Budget(change) => self.move_budgets(tenant, change),
-            Intent::Note(entry) => self.link(tenant, entry).recorded(),
+            Intent::Misuse(entry) => self.link(tenant, entry).recorded(),
             Intent::Observation(entry, sighting) => {
                 if !self.is_current(tenant, Some(sighting)) {
                     return Conflict::RunMoved.into();

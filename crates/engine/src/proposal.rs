@@ -50,7 +50,9 @@ impl Proposal {
     /// Whether an agent wants it, and not people or a job of the gateway.
     pub const fn is_of_an_agent(&self) -> bool {
         match &self.intent {
-            Intent::Decision(_) | Intent::Observation(..) | Intent::Note(_) | Intent::Outcome { .. } => true,
+            Intent::Decision(_) | Intent::Observation(..) | Intent::Misuse(_) | Intent::Outcome { .. } => {
+                true
+            }
             Intent::Budget(moves) => moves.what.is_of_an_agent(),
             Intent::Change(_)
             | Intent::NewTenant { .. }
@@ -71,7 +73,7 @@ impl Proposal {
                 announcement, change, ..
             } => announcement.bytes() + change.entry.bytes(),
             Intent::Observation(entry, _)
-            | Intent::Note(entry)
+            | Intent::Misuse(entry)
             | Intent::Erasure { entry, .. }
             | Intent::Outcome { entry, .. } => entry.bytes(),
             // Both are short, and worded when they are recorded.
@@ -139,8 +141,8 @@ pub enum Intent {
     Budget(Box<BudgetMove>),
     /// Somebody says what a run has seen.
     Observation(ProposedEntry, Sighting),
-    /// Something that changes nothing.
-    Note(ProposedEntry),
+    /// An agent has tried to use an approval that is not its own, or not for this. Nothing else changes.
+    Misuse(ProposedEntry),
     /// Bodies are erased.
     Erasure {
         /// The entry that tells of it.

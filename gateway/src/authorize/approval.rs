@@ -1,4 +1,4 @@
-//! Attempts to use an approval that is not theirs are recorded.
+//! Attempts to use an approval that is not theirs, or not for this, are recorded.
 
 use crate::gateway::{self, Gateway};
 use crate::http::{AgentCaller, Refusal};
@@ -20,8 +20,8 @@ impl Gateway {
         let salt = Salt::new(&*self.entropy);
         let recording = self.record_current(None, |snapshot| {
             let tenant = gateway::tenant(snapshot, caller.tenant)?;
-            let note = Intent::Note(misuse(caller, ask, why, salt));
-            Ok(Proposal::of(tenant, note))
+            let misuse = Intent::Misuse(misuse(caller, ask, why, salt));
+            Ok(Proposal::of(tenant, misuse))
         });
         recording.await.map(drop)
     }

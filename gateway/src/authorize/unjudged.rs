@@ -15,7 +15,7 @@ pub(super) struct Unjudged {
     repeat: RepeatRule,
     /// As of when that was known by which it was refused.
     as_of: AsOf,
-    /// What it tries with an approval that is not its own.
+    /// What it tries with an approval that is not its own, or not for this.
     misuse: Option<Unusable>,
     /// What the caller is told.
     refusal: Refusal,
@@ -36,7 +36,8 @@ impl Unjudged {
         }
     }
 
-    /// Whether it is recorded, because it tries to use what is not its own, unless it was answered before.
+    /// Whether it is recorded, because it tries to use what is not its own, or not for this, unless it was answered
+    /// before.
     pub(super) const fn is_misuse(&self) -> bool {
         self.misuse.is_some()
     }
