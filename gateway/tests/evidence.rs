@@ -151,6 +151,13 @@ impl Scene {
         self.check_with(file, &["--keys", "keys.json"])
     }
 
+    /// A key with which Ann votes.
+    async fn key_of_ann(&self) -> String {
+        let key = json!({"name": "ann", "role": "approver", "user": "ann", "tenant": self.tenancy.id});
+        let key = self.world.post("/v1/keys", &self.world.operator, &key).await;
+        key.expect(201)["key"].as_str().unwrap().to_owned()
+    }
+
     /// Erases what the first agent has done.
     async fn erase(&self) {
         let admin = self.world.add_key(self.tenancy.id, Role::Admin).await;
@@ -394,8 +401,7 @@ async fn evidence_of_a_run_has_what_names_only_who_started_it() {
 async fn evidence_of_a_run_ends_with_what_people_have_said_about_it() {
     let scene = Scene::new().await;
     let (world, tenancy) = (&scene.world, &scene.tenancy);
-    let key = json!({"name": "ann", "role": "approver", "user": "ann", "tenant": tenancy.id});
-    let key = world.post("/v1/keys", &world.operator, &key).await.expect(201);
+    let ann = scene.key_of_ann().await;
     for verb in ["approve", "reject", "expire"] {
         let asked = world.authorize(&tenancy.token, &merging()).await.json();
         let id = asked["approval"]["id"].as_str().unwrap();
@@ -408,8 +414,8 @@ async fn evidence_of_a_run_ends_with_what_people_have_said_about_it() {
             gateway.expire_approvals(gateway.clock.now()).await.unwrap();
         } else {
             let path = format!("/v1/approvals/{id}/{verb}");
-            let (ann, why) = (key["key"].as_str().unwrap(), json!({"reason": "a test"}));
-            world.post(&path, ann, &why).await.expect(200);
+            let why = json!({"reason": "a test"});
+            world.post(&path, &ann, &why).await.expect(200);
         }
         world.authorize(&tenancy.other_token, &reading()).await;
         let archive = scene.evidence("?run_id=run-merge_pull_request").await;
@@ -418,6 +424,52 @@ async fn evidence_of_a_run_ends_with_what_people_have_said_about_it() {
         let last = &entries.last().unwrap()["body"];
         assert_eq!(last["decision_id"], asked["decision_id"], "{verb}");
         assert_eq!(last["by"]["user"] == "ann", verb != "expire", "{verb}");
+    }
+}
+
+/// By its time the first entry that is no earlier is the one with which the chain got ahead, long before. What was
+/// asked stands long before, too.
+#[tokio::test]
+async fn evidence_of_a_run_has_what_people_have_said_though_the_chain_is_ahead_of_the_clock() {
+    const AHEAD_MS: i64 = 2 * 24 * 60 * 60 * 1_000;
+    let scene = Scene::new().await;
+    let (world, tenancy) = (&scene.world, &scene.tenancy);
+    let ann = scene.key_of_ann().await;
+    world.clock.advance_millis(AHEAD_MS);
+    world.authorize(&tenancy.other_token, &reading()).await;
+    world.clock.advance_millis(-AHEAD_MS);
+    let rejected = world.authorize(&tenancy.token, &merging()).await.json();
+    let expired = world.authorize(&tenancy.token, &merging()).await.json();
+    // More than are looked at.
+    let others = vec![json!({"seqs": []}); 1_000];
+    for _ in 0..11 {
+        world.append_all(tenancy.id, "bodies_erased", &others).await;
+    }
+    // The run goes on meanwhile.
+    let mut again = ask("get_file", "semi_trusted_customer");
+    again["trace"] = merging()["trace"].clone();
+    world.authorize(&tenancy.token, &again).await;
+    for (asked, kind) in [(&rejected, "approval_rejected"), (&expired, "approval_expired")] {
+        if kind == "approval_expired" {
+            world.clock.advance_millis(3_601_000);
+            let gateway = &world.gateway;
+            gateway.expire_approvals(gateway.clock.now()).await.unwrap();
+        } else {
+            let path = format!(
+                "/v1/approvals/{}/reject",
+                asked["approval"]["id"].as_str().unwrap()
+            );
+            world
+                .post(&path, &ann, &json!({"reason": "a test"}))
+                .await
+                .expect(200);
+        }
+        let archive = scene.evidence("?run_id=run-merge_pull_request").await;
+        scene.check(&archive).unwrap();
+        let entries = entries(&ledger(&files(&archive)));
+        let last = entries.last().unwrap();
+        assert_eq!(last["header"]["kind"], kind);
+        assert_eq!(last["body"]["decision_id"], asked["decision_id"], "{kind}");
     }
 }
 

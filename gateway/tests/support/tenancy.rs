@@ -152,40 +152,50 @@ impl World {
     /// Appends an entry to a ledger, as whoever can write the database can: everything in it fits, and nothing but
     /// itself says why it is there. Returns its place.
     pub(crate) async fn append(&self, tenant: TenantId, kind: &'static str, body: &Value) -> u64 {
+        self.append_all(tenant, kind, std::slice::from_ref(body)).await
+    }
+
+    /// The same with several entries of a kind, in one commit. Returns the place of the last one.
+    pub(crate) async fn append_all(&self, tenant: TenantId, kind: &'static str, bodies: &[Value]) -> u64 {
         let mut tip = self.store.tip(tenant).await.unwrap();
-        let (from, body) = (tip.head(), canon::of(body).unwrap());
+        let from = tip.head();
         // No time is before that of the entry before.
         let last = self.store.entries(tenant, from.seq, 1).await.unwrap();
         let at = last.iter().map(|entry| entry.at).fold(self.now(), Ord::max);
-        let body_digest = body.digest();
-        let entry = NewEntry {
-            tenant: &tenant.to_string(),
-            kind,
-            at: &at.to_string(),
-            body: body_digest,
-        };
-        let appended = tip.append(&entry, &mut String::new());
-        let seq = appended.head.seq;
+        let (tenant_text, at_text) = (tenant.to_string(), at.to_string());
+        let rows = bodies.iter().map(|body| {
+            let body = canon::of(body).unwrap();
+            let body_digest = body.digest();
+            let entry = NewEntry {
+                tenant: &tenant_text,
+                kind,
+                at: &at_text,
+                body: body_digest,
+            };
+            let appended = tip.append(&entry, &mut String::new());
+            EntryRow {
+                tenant,
+                seq: appended.head.seq,
+                kind,
+                at,
+                prev: appended.prev,
+                hash: appended.head.hash,
+                body,
+                body_digest,
+                nodes: appended.completed,
+            }
+        });
+        let entries: Vec<EntryRow> = rows.collect();
+        let seq = tip.head().seq;
         let advance = Advance {
             tenant,
             from,
             to: tip,
             revision: self.gateway.tenant(tenant).unwrap().revision,
         };
-        let row = EntryRow {
-            tenant,
-            seq,
-            kind,
-            at,
-            prev: appended.prev,
-            hash: appended.head.hash,
-            body,
-            body_digest,
-            nodes: appended.completed,
-        };
         let batch = Batch {
             advances: vec![advance],
-            entries: vec![row],
+            entries,
             ..Batch::default()
         };
         commit(&*self.store, &batch).await;

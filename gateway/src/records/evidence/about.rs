@@ -19,8 +19,9 @@ use store::{DecisionFilter, Store, StoreError, StoredDecision, StoredEntry};
 const PAGE: usize = 500;
 /// Decisions of a run that are found and kept in mind: some megabytes. As many again may be kept that only their entries tell of.
 const DECISIONS_MAX: usize = 100_000;
-/// Entries that are looked at for the one that tells what people have said last, from the time of that on. It stands
-/// further on where a clock was set back, and an approval is written down as expired when a gateway comes to it.
+/// Entries that are looked at for the one that tells what people have said last, from the time of that on and behind
+/// the last decision or outcome of the run. It stands further on where a clock was set back, and an approval is written
+/// down as expired when a gateway comes to it.
 const LOOKED_AT_MAX: u64 = 10_000;
 /// Entries of these that are read at once.
 const ENTRIES_AT_ONCE: u32 = 256;
@@ -155,7 +156,10 @@ impl Search<'_> {
             before = found.next;
         }
         for said_at in [said.voted_at, said.expired_at].into_iter().flatten() {
-            last = last.max(self.last_vote(&run, said_at).await?);
+            // What stands before that changes nothing. Where a chain is ahead of the clock, all its entries are later
+            // than what was said, so that their times do not tell where to look.
+            let behind = last.map_or(1, |last| last + 1);
+            last = last.max(self.last_vote(&run, said_at, behind).await?);
         }
         match (first, last) {
             (Some(first), Some(last)) => Ok((first..=last, run)),
@@ -168,9 +172,9 @@ impl Search<'_> {
     }
 
     /// The last entry that tells what people have said about a decision of the run, or that nobody has in time, which
-    /// was at `said_at`.
-    async fn last_vote(&self, run: &Run, said_at: Timestamp) -> Result<Option<u64>, StoreError> {
-        let mut next = self.first_since(said_at).await?;
+    /// was at `said_at`. No entry before `behind` is looked at.
+    async fn last_vote(&self, run: &Run, said_at: Timestamp, behind: u64) -> Result<Option<u64>, StoreError> {
+        let mut next = self.first_since(said_at).await?.max(behind);
         let end = self.head.min(next.saturating_add(LOOKED_AT_MAX));
         let mut vote = None;
         while next <= end {
