@@ -466,6 +466,38 @@ async fn a_receipt_that_is_asked_for_while_its_decision_is_erased_is_not_found()
     assert_eq!(receipt.expect(404)["code"], "not_found");
 }
 
+/// What becomes of a decision behind that may be its erasure, which tells of no run: evidence that ended with it would
+/// not verify. An outcome stands for it here.
+#[tokio::test]
+async fn evidence_of_a_run_ends_before_what_is_recorded_while_its_decisions_are_found() {
+    const TEXT_BYTES: usize = 200_000;
+    let stage = Stage::set().await;
+    let tenancy = stage.tenancy("other").await;
+    // More than are found at once, so that the first one is found after the last one has been looked at.
+    let mut large = reading();
+    large["context"]["attributes"] = json!({"text": "x".repeat(TEXT_BYTES)});
+    let first = stage.authorize(&tenancy.token, &large).await.json();
+    for _ in 0..2 * store::BYTES_AT_ONCE / TEXT_BYTES {
+        stage.authorize(&tenancy.token, &large).await;
+    }
+    let mut last = merging();
+    last["trace"] = large["trace"].clone();
+    let last = stage.authorize(&tenancy.token, &last).await.json();
+    let path = format!("/v1/decisions/{}/outcome", id(&first));
+    stage.faults.hold_at(At::Approvals, true);
+    let evidence = stage.get("/v1/ledger/evidence?run_id=run-get_file", &tenancy.auditor);
+    let (evidence, ()) = tokio::join!(evidence, async {
+        until(|| stage.faults.held_at(At::Approvals) == 1).await;
+        let outcome = json!({"status": "succeeded", "executed_hash": first["action_hash"]});
+        let reported = stage.post(&path, &tenancy.token, &outcome).await;
+        reported.expect(201);
+        stage.faults.hold_at(At::Approvals, false);
+    });
+    assert_eq!(evidence.status, 200);
+    let end = format!("\"to_seq\": {}", last["receipt"]["seq"]);
+    assert!(String::from_utf8_lossy(&evidence.bytes).contains(&end), "{end}");
+}
+
 /// What is gone by then is gone, so nobody is told that nothing was done.
 #[tokio::test]
 async fn erasing_that_is_stopped_in_the_middle_says_how_far_it_has_come() {

@@ -143,8 +143,10 @@ impl Search<'_> {
             let found = find(store, tenant, run.wanted(end)).await?;
             let ids: Vec<DecisionId> = found.decisions.iter().map(|decision| decision.id).collect();
             let outcomes = store.outcomes_of(tenant, &ids).await?;
+            // Behind the head it may be an erasure that has come meanwhile, and that is of no run.
+            let outcome = outcomes.into_iter().rfind(|seq| *seq <= head);
             let latest = found.decisions.first().map(|decision| decision.seq);
-            last = last.max(latest).max(outcomes.last().copied());
+            last = last.max(latest).max(outcome);
             said.add(self, &found.decisions, newest).await?;
             first = found.decisions.last().map(|decision| decision.seq).or(first);
             run.decisions.extend(ids);
