@@ -2,10 +2,11 @@
 //!
 //! A machine that comes up with a clock that is years ahead would have everything erased in a minute that is to be kept
 //! for years. These go on as fast as time does, and are never ahead of the clock. They follow a clock that was set
-//! ahead as far as that has been ahead for a whole hour, or for minutes where what is taken is only written down, and
-//! one that was set back at once, because then less is old. Where a gateway begins, the one for what is erased knows no
-//! time, and what was recorded tells it none: that may have been recorded while the clock was ahead. The other one
-//! begins with the clock, because lists tell of what is written down. Nothing that callers are told goes by them.
+//! ahead as far as that has been ahead for a whole hour, for minutes where what is taken is only written down, or for
+//! days where callers were promised those, and one that was set back at once, because then less is old. Where a gateway
+//! begins, those for what is erased or forgotten know no time, and what was recorded tells them none: that may have
+//! been recorded while the clock was ahead. The one for what is written down begins with the clock, because lists tell
+//! of that. Nothing that callers are told goes by them.
 
 use model::Timestamp;
 use std::time::{Duration, Instant};
@@ -20,6 +21,8 @@ const BELIEVED_SOON_AFTER: Duration = Duration::from_mins(5);
 pub struct GuardedClock {
     /// How long the clock has to be ahead before it is followed.
     believed_after: Duration,
+    /// The same from when on it was followed once.
+    believed_later_after: Duration,
     /// What it was when it last followed the clock.
     at: Timestamp,
     /// When that was.
@@ -31,8 +34,15 @@ pub struct GuardedClock {
 impl GuardedClock {
     /// The clock of a gateway that begins: it shows a time long ago, so that nothing is old before the clock is believed.
     pub const fn begin(instant: Instant) -> Self {
+        Self::begin_for(instant, BELIEVED_AFTER)
+    }
+
+    /// The same for what is promised to be kept for so long: what was recorded by a clock that was days behind is not
+    /// old because that is set right. Only what a clock says that has been ahead for so long makes it old.
+    pub const fn begin_for(instant: Instant, kept: Duration) -> Self {
         Self {
             believed_after: BELIEVED_AFTER,
+            believed_later_after: kept,
             at: Timestamp::from_millis(0),
             since: instant,
             ahead: None,
@@ -43,6 +53,7 @@ impl GuardedClock {
     pub const fn begin_with(clock: Timestamp, instant: Instant) -> Self {
         Self {
             believed_after: BELIEVED_SOON_AFTER,
+            believed_later_after: BELIEVED_SOON_AFTER,
             at: clock,
             since: instant,
             ahead: None,
@@ -54,6 +65,7 @@ impl GuardedClock {
         self.at = at;
         self.since = since;
         self.ahead = None;
+        self.believed_after = self.believed_later_after;
     }
 
     /// What time it is, when the clock says this.
@@ -194,6 +206,19 @@ mod tests {
         assert_eq!(machine.run(7 * MINUTE), START + 37 * MINUTE + 2 * YEAR);
         machine.wrong = -YEAR;
         assert_eq!(machine.run(MINUTE), START + 38 * MINUTE - YEAR);
+    }
+
+    #[test]
+    fn what_is_promised_for_days_waits_for_days_behind_a_jump_and_for_an_hour_at_a_start() {
+        let mut machine = Machine::begin();
+        machine.guarded = GuardedClock::begin_for(machine.start, Duration::from_hours(72));
+        assert_eq!(machine.run(59 * MINUTE), 59 * MINUTE - ZERO);
+        assert_eq!(machine.run(61 * MINUTE), 0);
+        machine.wrong = 2 * DAY;
+        assert_eq!(machine.run(71 * HOUR), 71 * HOUR);
+        assert_eq!(machine.run(2 * HOUR), 73 * HOUR + 2 * DAY);
+        machine.wrong = 0;
+        assert_eq!(machine.run(HOUR), 74 * HOUR);
     }
 
     #[test]

@@ -36,8 +36,13 @@ const FORGET_REPLIES: Duration = Duration::from_millis(50);
 
 /// Starts the jobs of a gateway. They end with it.
 pub fn start(gateway: &Arc<Gateway>) {
-    let ended_by = GuardedClock::begin_with(gateway.clock.now(), Instant::now());
-    tokio::spawn(run(Arc::downgrade(gateway), ended_by));
+    let now = Instant::now();
+    let clocks = Clocks {
+        idle: GuardedClock::begin(now),
+        forgotten: GuardedClock::begin_for(now, gateway.options.replies_kept),
+        ended: GuardedClock::begin_with(gateway.clock.now(), now),
+    };
+    tokio::spawn(run(Arc::downgrade(gateway), clocks));
     if gateway.options.issuer_keys.is_some() {
         tokio::spawn(read_issuer_files(Arc::downgrade(gateway)));
     }
@@ -79,8 +84,18 @@ async fn give_issuer_keys(gateway: Arc<Gateway>, places: Arc<Semaphore>, tenant:
     let _ = gateway.give_issuer_keys_of(tenant, due).await;
 }
 
-async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {
-    let (mut passes, mut guarded) = (Passes::default(), GuardedClock::begin(Instant::now()));
+/// What time it is for what rounds do for good.
+struct Clocks {
+    /// By which counters are idle.
+    idle: GuardedClock,
+    /// By which answers are forgotten.
+    forgotten: GuardedClock,
+    /// By which reservations and approvals have ended.
+    ended: GuardedClock,
+}
+
+async fn run(gateway: Weak<Gateway>, mut clocks: Clocks) {
+    let mut passes = Passes::default();
     for round in 0_u32.. {
         tokio::time::sleep(ROUND).await;
         let Some(gateway) = gateway.upgrade() else { return };
@@ -102,17 +117,18 @@ async fn run(gateway: Weak<Gateway>, mut ended_by: GuardedClock) {
                 "shared buckets could not be tidied up: {error}"
             );
         }
-        let now = guarded.now(gateway.clock.now(), Instant::now());
+        let (clock, instant) = (gateway.clock.now(), Instant::now());
+        let now = clocks.idle.now(clock, instant);
         if passes.is_due(round, gateway.sequencer.is_under_load()) {
             passes.looked(round, &forget_counters(&gateway, now).await);
         }
-        if let Err(error) = gateway.forget_replies(now).await {
+        if let Err(error) = gateway.forget_replies(clocks.forgotten.now(clock, instant)).await {
             tracing::warn!(
                 error = &error as &dyn Error,
                 "old answers could not be forgotten: {error}"
             );
         }
-        let by = ended_by.now(gateway.clock.now(), Instant::now());
+        let by = clocks.ended.now(gateway.clock.now(), Instant::now());
         write_down_what_has_ended(&gateway, by).await;
     }
 }
