@@ -8,7 +8,7 @@ use model::Bucket;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
-use store::{BucketKey, Buckets, LOOKED_AT_MAX, Lease, StoreError, Wanted};
+use store::{BucketKey, Buckets, CLOCK_BACK_MAX_MILLIS, LOOKED_AT_MAX, Lease, StoreError, Wanted};
 
 /// How many buckets are forgotten in one go, or a few more: other jobs wait for it.
 const FORGOTTEN_MAX: u64 = 10_000;
@@ -104,11 +104,16 @@ impl Buckets for PostgresStore {
                          least(
                              asked.capacity,
                              buckets.capacity,
-                             buckets.level + (until - buckets.at) / 1000::double precision * buckets.refill_per_second
+                             buckets.level
+                                 + greatest(0, until - buckets.at) / 1000::double precision * buckets.refill_per_second
                          ),
                          until
                      FROM (
-                         SELECT greatest(buckets.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
+                         SELECT
+                             CASE WHEN buckets.at - told > $5::bigint THEN told ELSE greatest(buckets.at, told) END AS until
+                         FROM (
+                             SELECT trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint AS told
+                         ) AS clock
                      ) AS time
                  )
                  FROM (
@@ -123,6 +128,7 @@ impl Buckets for PostgresStore {
                          ON buckets.tenant_id = size.tenant_id
                         AND buckets.owner = size.owner
                      WHERE (buckets.capacity, buckets.refill_per_second) <> (size.capacity, size.refill_per_second)
+                        OR buckets.at - trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint > $5::bigint
                      ORDER BY
                          buckets.tenant_id,
                          buckets.owner
@@ -134,6 +140,7 @@ impl Buckets for PostgresStore {
                 &sizes.owners,
                 &sizes.capacities,
                 &sizes.refills,
+                CLOCK_BACK_MAX_MILLIS,
             )
         };
         self.leases.write(update).await.map(drop)
@@ -318,10 +325,15 @@ async fn lease(
                          least(
                              $3::bigint,
                              bucket.capacity,
-                             bucket.level + (until - bucket.at) / 1000::double precision * bucket.refill_per_second
+                             bucket.level
+                                 + greatest(0, until - bucket.at) / 1000::double precision * bucket.refill_per_second
                          ) AS available
                      FROM (
-                         SELECT greatest(bucket.at, trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint) AS until
+                         SELECT
+                             CASE WHEN bucket.at - told > $8::bigint THEN told ELSE greatest(bucket.at, told) END AS until
+                         FROM (
+                             SELECT trunc(1000 * extract(epoch FROM clock_timestamp()))::bigint AS told
+                         ) AS clock
                      ) AS time
                  ) AS refilled
              ) AS lease
@@ -334,6 +346,7 @@ async fn lease(
         least,
         most,
         first,
+        CLOCK_BACK_MAX_MILLIS,
     );
     let written = in_time(lent.time_max(), upsert.fetch_one(lent.start()?)).await;
     lent.settle_clean(written)

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::{SqliteConnection, SqlitePool};
 use std::future::Future;
 use std::sync::Arc;
-use store::{BucketKey, Buckets, LOOKED_AT_MAX, Lease, StoreError, Wanted};
+use store::{BucketKey, Buckets, CLOCK_BACK_MAX_MILLIS, LOOKED_AT_MAX, Lease, StoreError, Wanted};
 use tokio::sync::OwnedMutexGuard;
 
 /// How many buckets are forgotten in one go, or a few more: other jobs wait for it.
@@ -124,7 +124,12 @@ async fn lease(
            VALUES (?1, ?2, ?3, ?4, ?3 - ?7, CAST(1000 * unixepoch('subsec') AS INTEGER), ?7)
            ON CONFLICT (tenant_id, owner) DO UPDATE
            SET (capacity, refill_per_second, level, at, lent) = (
-               SELECT ?3, ?4, available - lent, max(buckets.at, excluded.at), lent
+               SELECT
+                   ?3,
+                   ?4,
+                   available - lent,
+                   CASE WHEN buckets.at - excluded.at > ?8 THEN excluded.at ELSE max(buckets.at, excluded.at) END,
+                   lent
                FROM (
                    SELECT
                        available,
@@ -147,6 +152,7 @@ async fn lease(
         wanted.least,
         wanted.most,
         first,
+        CLOCK_BACK_MAX_MILLIS,
     )
     // All of them, although there is one: SQLite commits behind the last one, and whoever stops before does not hear
     // of a failure.
@@ -183,7 +189,8 @@ async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64
     Ok(level.map_or(capacity, |level| level.min(capacity)))
 }
 
-/// Gives buckets other sizes, those that have them not yet. Until now they have refilled by those before.
+/// Gives buckets these sizes, those that have others or were asked while the clock was far ahead. Until now they have
+/// refilled by those before.
 async fn resize(mut turn: BucketTurn, asked: String) -> Result<(), StoreError> {
     sqlx::query!(
         "UPDATE buckets
@@ -195,7 +202,7 @@ async fn resize(mut turn: BucketTurn, asked: String) -> Result<(), StoreError> {
                  buckets.capacity,
                  buckets.level + max(0, asked.now - buckets.at) / 1000.0 * buckets.refill_per_second
              ),
-             at = max(buckets.at, asked.now)
+             at = CASE WHEN buckets.at - asked.now > ?2 THEN asked.now ELSE max(buckets.at, asked.now) END
          FROM (
              SELECT
                  unhex(size.value ->> 0) AS tenant_id,
@@ -207,8 +214,12 @@ async fn resize(mut turn: BucketTurn, asked: String) -> Result<(), StoreError> {
          ) AS asked
          WHERE buckets.tenant_id = asked.tenant_id
            AND buckets.owner = asked.owner
-           AND (buckets.capacity, buckets.refill_per_second) <> (asked.capacity, asked.refill_per_second)",
+           AND (
+               (buckets.capacity, buckets.refill_per_second) <> (asked.capacity, asked.refill_per_second)
+               OR buckets.at - asked.now > ?2
+           )",
         asked,
+        CLOCK_BACK_MAX_MILLIS,
     )
     .execute(turn.ready().await?)
     .await

@@ -5,6 +5,10 @@ use async_trait::async_trait;
 use model::{Bucket, TenantId};
 use std::time::Duration;
 
+/// How many milliseconds the clock of a store may be behind when a bucket was last asked and be waited for: whatever
+/// keeps a clock right sets it back by less.
+pub const CLOCK_BACK_MAX_MILLIS: i64 = 5_000;
+
 /// Which bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct BucketKey {
@@ -51,11 +55,14 @@ impl Lease {
 
 /// Leases of whole tokens.
 ///
-/// Consistency: what all callers together are lent of a bucket, less what they gave back, is never more than its capacity
-/// and what it was refilled with since it was first asked for. Time is the store's own, one clock for all callers; one
-/// that is set back refills nothing until it has caught up. Durability: a lease survives the loss of power before it is
-/// returned. Concurrency: any number of calls at once; those for one bucket wait for each other. Errors: [`StoreError`];
-/// a lease may have been taken then, and its tokens are lost until they are refilled.
+/// Consistency: what all callers together are lent of a bucket, less what they gave back, is never more than its
+/// capacity and what it was refilled with since it was first asked for. Time is the store's own, one clock for all
+/// callers. One that is set back by no more than [`CLOCK_BACK_MAX_MILLIS`] refills nothing until it has caught up. By
+/// one that is set back further, a bucket refills from when it is next asked or given a size, which may be the one that
+/// it has: what it was refilled with while the clock was ahead stays in it, and comes on top. Durability: a lease
+/// survives the loss of power before it is returned. Concurrency: any number of calls at once; those for one bucket
+/// wait for each other. Errors: [`StoreError`]; a lease may have been taken then, and its tokens are lost until they
+/// are refilled.
 #[async_trait]
 pub trait Buckets: Send + Sync {
     /// Takes tokens out of a bucket: as many as there are, if they are not fewer than the least that is wanted, and at most

@@ -31,7 +31,7 @@ pub use batch::{
     Advance, Batch, ContentRow, DecisionRow, EntryRow, ErasureRow, FoundRequest, MalformedBatch, OutcomeRow,
     RequestKey,
 };
-pub use buckets::{BucketKey, Buckets, Lease, Wanted};
+pub use buckets::{BucketKey, Buckets, CLOCK_BACK_MAX_MILLIS, Lease, Wanted};
 pub use budgets::{
     BudgetFilter, BudgetPlace, BudgetRows, Budgets, FoundBalances, OpenBudgets, ReplyKey, ReplyRow,
     ReservationFilter, WantedBalances, WantedBudgets, WantedReservations,

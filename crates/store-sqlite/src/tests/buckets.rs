@@ -94,6 +94,50 @@ async fn a_commit_waits_for_one_of_those_who_have_tokens_lent() {
     assert_eq!(lent.load(Ordering::SeqCst), 64);
 }
 
+/// Not from when the clock has caught up. What it was refilled with while the clock was ahead is not taken from it.
+#[tokio::test]
+async fn a_bucket_that_was_asked_while_the_clock_was_far_ahead_refills_from_the_next_time_on() {
+    let folder = Folder::new();
+    let store = folder.open().await;
+    let key = |owner: &str| BucketKey {
+        tenant: TenantId::from_bytes([1; 16]),
+        owner: owner.to_owned(),
+    };
+    let (fast, other) = (
+        Bucket::new(10, 1_000.0).unwrap(),
+        Bucket::new(9, 1_000.0).unwrap(),
+    );
+    let lease = async |owner: &str, least| {
+        let wanted = Wanted { least, most: 10 };
+        store.lease(&key(owner), fast, wanted).await.unwrap()
+    };
+    for owner in ["leased", "resized", "set again", "slewed"] {
+        assert_eq!(lease(owner, 10).await.granted, 10);
+    }
+    write(
+        &store,
+        "UPDATE buckets SET at = at + 172800000 WHERE owner <> 'slewed'",
+    )
+    .await;
+    let refused = lease("leased", 1).await;
+    assert_eq!((refused.granted, refused.left), (0, 0.0));
+    let sizes = [(key("resized"), other), (key("set again"), fast)];
+    store.resize(&sizes).await.unwrap();
+    let ahead = "SELECT count(*) FROM buckets WHERE at > 1000 * unixepoch('subsec') + 5000";
+    assert_eq!(number(&folder, ahead).await, 0);
+    sleep(Duration::from_millis(50)).await;
+    assert_eq!(lease("leased", 10).await.granted, 10);
+    assert_eq!(lease("resized", 9).await.granted, 9);
+    assert_eq!(lease("set again", 10).await.granted, 10);
+
+    // One that is a little behind is waited for.
+    write(&store, "UPDATE buckets SET at = at + 4000 WHERE owner = 'slewed'").await;
+    let at = "SELECT at FROM buckets WHERE owner = 'slewed'";
+    let before = number(&folder, at).await;
+    lease("slewed", 1).await;
+    assert!(number(&folder, at).await >= before);
+}
+
 #[tokio::test]
 async fn full_buckets_are_forgotten_wherever_they_are() {
     let folder = Folder::new();
