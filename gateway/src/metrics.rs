@@ -80,6 +80,7 @@ pub struct Metrics {
     verified: Counter,
     unverified: Gauge,
     ledger_faults: Gauge,
+    ledger_ahead: Gauge,
     database_bytes: Gauge,
     base_differs: Gauge,
 }
@@ -121,6 +122,7 @@ impl Metrics {
             verified: Counter::default(),
             unverified: Gauge::default(),
             ledger_faults: Gauge::default(),
+            ledger_ahead: Gauge::default(),
             database_bytes: Gauge::default(),
             base_differs: Gauge::default(),
         };
@@ -158,6 +160,7 @@ impl Metrics {
         registry.register("ledger_verified_entries", "Entries that were verified without being asked, each time they were", self.verified.clone());
         registry.register("ledger_unverified_entries", "Entries that were never verified since the start", self.unverified.clone());
         registry.register("ledger_faults", "Ledgers that are not what was recorded", self.ledger_faults.clone());
+        registry.register("ledger_ahead_seconds", "How far the ledger that is furthest ahead is ahead of the clock", self.ledger_ahead.clone());
         registry.register("ledger_healthy", "1 while the ledger can be written, 0 otherwise", self.healthy.clone());
     }
 
@@ -250,6 +253,12 @@ impl Metrics {
     /// Notes how many ledgers have a fault.
     pub fn set_ledger_faults(&self, ledgers: usize) {
         self.ledger_faults.set(i64::try_from(ledgers).unwrap_or(i64::MAX));
+    }
+
+    /// Notes how far the ledger that is furthest ahead is ahead of the clock.
+    pub fn set_ledger_ahead(&self, ahead: Duration) {
+        self.ledger_ahead
+            .set(i64::try_from(ahead.as_secs()).unwrap_or(i64::MAX));
     }
 
     /// Notes how large the database is.

@@ -60,6 +60,8 @@ pub async fn metrics(State(gateway): State<Arc<Gateway>>) -> Response {
     let _ = tokio::time::timeout(READ_TIME_MAX, gateway.size.run(size)).await;
     gateway.metrics.set_search_behind(gateway.indexing.behind());
     gateway.metrics.set_ledger_faults(gateway.watch.faults());
+    let ahead = gateway.sequencer.ahead_of(gateway.clock.now());
+    gateway.metrics.set_ledger_ahead(ahead);
     gateway.metrics.set_asks(gateway.admission.occupancy());
     gateway.metrics.set_event_streams(gateway.live.streams());
     let is_healthy = gateway.sequencer.is_healthy() && gateway.check_store().is_ok();

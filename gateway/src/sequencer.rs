@@ -8,6 +8,7 @@
 //! It has a thread of its own, so that it does not stand in line with the callers that it lets go on. What they see of
 //! it is here; what runs there is in `task`.
 
+mod ahead;
 mod budgets;
 mod busy_poll;
 mod contents;
@@ -32,6 +33,7 @@ use crate::repeats::Repeats;
 use crate::runtimes;
 use crate::search::job::Indexing;
 use crate::snapshot::SnapshotCell;
+use ahead::Ahead;
 use bytes::Bytes;
 use canon::Digest;
 use contents::Contents;
@@ -195,6 +197,7 @@ pub struct Sequencer {
     load: Arc<LoadSignal>,
     /// How long commits take, in microseconds.
     commit_micros: Arc<AtomicU64>,
+    ahead: Arc<Ahead>,
 }
 
 /// What a sequencer works with.
@@ -207,6 +210,8 @@ pub struct Parts {
     pub follow: Arc<Notify>,
     /// Where the time of a batch comes from.
     pub clock: Arc<dyn Clock>,
+    /// The latest time of an entry when the gateway began, and in whose ledger that is; none if there was no entry.
+    pub latest: Option<(TenantId, Timestamp)>,
     /// Hears of every chain that has grown.
     pub live: Arc<Live>,
     /// Hears of every block that is finished.
@@ -238,6 +243,7 @@ impl Sequencer {
             contents: Arc::default(),
             load: Arc::default(),
             commit_micros: Arc::default(),
+            ahead: Arc::new(Ahead::begin(parts.latest, parts.clock.now())),
         };
         let task = Task::new(&handle, parts);
         let (end, ended) = oneshot::channel();
@@ -360,6 +366,12 @@ impl Sequencer {
     /// How long commits take, as far as the last ones tell.
     pub fn usual_commit(&self) -> Duration {
         Duration::from_micros(self.commit_micros.load(Ordering::Relaxed))
+    }
+
+    /// How far the ledger that is furthest ahead is ahead of this clock, of those that this gateway has begun with or
+    /// written to.
+    pub fn ahead_of(&self, clock: Timestamp) -> Duration {
+        self.ahead.of(clock)
     }
 
     /// How many proposals of agents, long ones as several, and how many submissions of people and jobs wait.

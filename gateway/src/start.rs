@@ -110,7 +110,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     } = ingredients;
     policy::probe(&base_policies).map_err(|error| StartError::Probe(error.to_string()))?;
     let compiler = Arc::new(Compiler::new(base_policies));
-    let (incarnation, snapshot) = first_snapshot(&*store, compiler).await?;
+    let (incarnation, snapshot, latest) = first_snapshot(&*store, compiler).await?;
     let metrics = Arc::new(Metrics::new());
     let follow = Arc::new(Notify::new());
     let live = Arc::new(Live::default());
@@ -122,6 +122,7 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
         snapshot: Arc::clone(&snapshot),
         follow: Arc::clone(&follow),
         clock: Arc::clone(&clock),
+        latest,
         live: Arc::clone(&live),
         indexing: Arc::clone(&indexing),
         repeats: Arc::clone(&repeats),
@@ -197,19 +198,23 @@ pub async fn start(ingredients: Ingredients) -> Result<(Arc<Gateway>, Ended), St
     Ok((gateway, ended))
 }
 
-/// What a gateway begins with, and which database it is from.
+/// What a gateway begins with, which database it is from, and the latest time of an entry there with its tenant.
 async fn first_snapshot(
     store: &dyn Store,
     compiler: Arc<Compiler>,
-) -> Result<(String, Arc<SnapshotCell>), StartError> {
+) -> Result<(String, Arc<SnapshotCell>, Option<(TenantId, Timestamp)>), StartError> {
     let began = Uptime::now();
     let incarnation = store.incarnation().await?;
-    let Loaded { snapshot, ends } = load_snapshot(store, compiler).await?;
+    let Loaded {
+        snapshot,
+        ends,
+        latest,
+    } = load_snapshot(store, compiler).await?;
     let snapshot = SnapshotCell::new(snapshot, began, store.is_shared());
     for (tenant, end) in ends {
         snapshot.continuity.note_end(tenant, end);
     }
-    Ok((incarnation, Arc::new(snapshot)))
+    Ok((incarnation, Arc::new(snapshot), latest))
 }
 
 /// Starts what a gateway does whether somebody asks or not.
@@ -228,6 +233,8 @@ pub struct Loaded {
     pub snapshot: Snapshot,
     /// Where the chain of each tenant ended then.
     pub ends: Vec<(TenantId, Head)>,
+    /// The latest time of an entry, and in whose chain that is; none if there is no entry.
+    pub latest: Option<(TenantId, Timestamp)>,
 }
 
 /// Reads the snapshot from a store. The system tenant is there even if nothing was ever recorded.
@@ -242,6 +249,8 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     if is_unfinished_copy(revisions) {
         return Err(StartError::CopyUnfinished);
     }
+    let times = tenants.iter().map(|tenant| (tenant.tenant, tenant.place.at));
+    let latest = times.max_by_key(|(_, at)| *at);
     for tenant in tenants {
         ends.push((tenant.tenant, tenant.place.head()));
         let restored = restore(&compiler, tenant)?;
@@ -253,7 +262,11 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     for oddity in compiling::base_oddities(&snapshot) {
         oddity.tell();
     }
-    Ok(Loaded { snapshot, ends })
+    Ok(Loaded {
+        snapshot,
+        ends,
+        latest,
+    })
 }
 
 /// Fails if a store holds what a copy has left that was not finished: to be asked before anything is made beside it.

@@ -457,6 +457,29 @@ async fn metrics_are_told_while_the_store_stands_still() {
     until(|| !metrics.render(0, true).contains("countersign_database_bytes 0\n")).await;
 }
 
+/// A moment of it is enough, and whoever starts behind it is told as well.
+#[tokio::test]
+async fn how_far_a_ledger_is_ahead_of_the_clock_is_told() {
+    const AHEAD_MS: i64 = 300 * 24 * 60 * 60 * 1_000;
+    let mut stage = Stage::set().await;
+    let is_told = async |stage: &Stage, seconds: i64| {
+        let metrics = stage.get("/metrics", "").await.text();
+        let line = format!("countersign_ledger_ahead_seconds {seconds}");
+        assert!(metrics.lines().any(|told| told == line), "{line}\n{metrics}");
+    };
+    is_told(&stage, 0).await;
+    stage.clock.advance_millis(AHEAD_MS);
+    stage.ask(&reading()).await.expect(200);
+    is_told(&stage, 0).await;
+    stage.clock.advance_millis(-AHEAD_MS);
+    is_told(&stage, AHEAD_MS / 1_000).await;
+    stage = stage.restart().await;
+    is_told(&stage, AHEAD_MS / 1_000).await;
+    stage.ask(&reading()).await.expect(200);
+    stage.clock.advance_millis(AHEAD_MS);
+    is_told(&stage, 0).await;
+}
+
 #[tokio::test]
 async fn a_gateway_that_nobody_asks_becomes_ready_again_by_itself() {
     for fault in [Fault::Lose, Fault::LoseUnknown] {

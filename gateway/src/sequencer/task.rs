@@ -3,6 +3,7 @@
 //! Where the tenants of a batch stand is remembered if nobody else writes to them, and then the batch is appended from
 //! there; otherwise it is made in a turn, which says so. Whatever turns out to have been guessed wrongly is made again.
 
+use super::ahead::Ahead;
 use super::contents::Contents;
 use super::footprints::Footprints;
 use super::gathered::Gathered;
@@ -47,6 +48,7 @@ pub(super) struct Task {
     pace: Pace,
     load: Arc<LoadSignal>,
     commit_micros: Arc<AtomicU64>,
+    ahead: Arc<Ahead>,
     contents: Arc<Contents>,
     /// Tells when another database has taken the place of the one before.
     databases: watch::Receiver<()>,
@@ -179,6 +181,7 @@ impl Task {
             pace: Pace::default(),
             load: Arc::clone(&handle.load),
             commit_micros: Arc::clone(&handle.commit_micros),
+            ahead: Arc::clone(&handle.ahead),
             contents: Arc::clone(&handle.contents),
             databases: parts.snapshot.continuity.databases(),
             parts,
@@ -666,6 +669,9 @@ impl Task {
             self.parts
                 .snapshot
                 .publish(before, applied.books.snapshot(), &applied.changed);
+        }
+        if let Some(latest) = applied.batch.entries.iter().max_by_key(|entry| entry.at) {
+            self.ahead.note(latest.tenant, latest.at, self.parts.clock.now());
         }
         self.parts.live.grown(&applied.batch.advances);
         self.parts.indexing.grown(&applied.batch.advances);
