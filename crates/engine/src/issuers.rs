@@ -1,7 +1,7 @@
 //! A tenant's issuers as tokens are verified by them: their keys parsed once, when they are registered.
 
 use imbl::OrdMap;
-use model::{Directory, Issuer, Name, Noun, Purpose, Timestamp, Write};
+use model::{Directory, Issuer, IssuerTerms, Name, Noun, Purpose, Timestamp, Write};
 use std::sync::Arc;
 use tokens::{Claims, Expected, KeySet, PublicKey, TokenError, UnverifiedToken};
 
@@ -10,6 +10,9 @@ use tokens::{Claims, Expected, KeySet, PublicKey, TokenError, UnverifiedToken};
 pub struct RegisteredIssuer {
     /// What was registered.
     pub noun: Arc<Issuer>,
+    /// The same without its keys, for whoever remembers it longer than it is registered. It is made here and nowhere
+    /// else, so whoever has the same one has seen it with these keys.
+    pub terms: Arc<IssuerTerms>,
     keys: KeySet,
 }
 
@@ -20,6 +23,7 @@ impl RegisteredIssuer {
         let keys = KeySet::parse(noun.jwks.to_string().as_bytes()).ok()?;
         Some(Self {
             noun: Arc::clone(noun),
+            terms: Arc::new(noun.terms()),
             keys,
         })
     }
@@ -36,9 +40,8 @@ impl RegisteredIssuer {
 
     /// Whether this issuer would verify a token still that was verified when it was registered like that: under the
     /// same terms, and by this key, which the token calls so or by no name.
-    pub fn still_verifies(&self, before: &Arc<Issuer>, id: Option<&str>, key: &PublicKey) -> bool {
-        Arc::ptr_eq(&self.noun, before)
-            || (self.noun.is_same_but_for_keys(before) && self.keys.verifies_by(id, key))
+    pub fn still_verifies(&self, before: &Arc<IssuerTerms>, id: Option<&str>, key: &PublicKey) -> bool {
+        Arc::ptr_eq(&self.terms, before) || (self.terms == *before && self.keys.verifies_by(id, key))
     }
 }
 

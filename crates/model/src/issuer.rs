@@ -62,6 +62,23 @@ pub struct Issuer {
     pub created_at: Timestamp,
 }
 
+/// All that an issuer was registered with but its keys, which may take megabytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct IssuerTerms {
+    /// What people call it.
+    pub name: Name,
+    /// What its tokens are accepted for.
+    pub purpose: Purpose,
+    /// Its tokens' `iss`.
+    pub issuer: Name,
+    /// One of its tokens' `aud`.
+    pub audience: Name,
+    /// The claim that names the agent or the person, if tokens say who calls.
+    pub claim: Option<Name>,
+    /// When it was registered.
+    pub created_at: Timestamp,
+}
+
 /// What stays of an issuer that signed agents or people in and was deleted: its `iss` still counts as this tenant's, so
 /// another tenant that registers it is not taken for its only owner.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,8 +96,8 @@ impl Issuer {
         Self { jwks, ..self.clone() }
     }
 
-    /// Whether the other one is this issuer, whatever keys it has.
-    pub fn is_same_but_for_keys(&self, other: &Self) -> bool {
+    /// What stays the same when it is given other keys.
+    pub fn terms(&self) -> IssuerTerms {
         let Self {
             name,
             purpose,
@@ -89,13 +106,15 @@ impl Issuer {
             jwks: _,
             claim,
             created_at,
-        } = other;
-        self.name == *name
-            && self.purpose == *purpose
-            && self.issuer == *issuer
-            && self.audience == *audience
-            && self.claim == *claim
-            && self.created_at == *created_at
+        } = self.clone();
+        IssuerTerms {
+            name,
+            purpose,
+            issuer,
+            audience,
+            claim,
+            created_at,
+        }
     }
 }
 

@@ -60,7 +60,7 @@ pub use budget::{Budget, Charge, Overage, Period, RunLink, Scope, Subject};
 pub use directory::{Directory, Noun, NounKind, Write};
 pub use entropy::{Entropy, SystemEntropy};
 pub use id::{AgentId, ApprovalId, BudgetId, DecisionId, KeyId, ReservationId, TenantId, TokenId};
-pub use issuer::{FormerIssuer, Issuer, Purpose};
+pub use issuer::{FormerIssuer, Issuer, IssuerTerms, Purpose};
 pub use key::{ApiKey, DeletedKey, Role};
 pub use log_key::LogKey;
 pub use name::{NAME_BYTES_MAX, Name, SlashFreeName};

@@ -3,8 +3,10 @@
 use crate::hand::Signer;
 use crate::stage::{Stage, changing, reading};
 use crate::{ISSUER, NOW, issuer, jwks, token};
+use model::Name;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// A stage on which these keys sign agents in.
 async fn agents(signer: &Signer) -> Stage {
@@ -182,6 +184,23 @@ async fn a_token_that_was_seen_before_ends_with_its_time_its_issuer_its_key_and_
     whoami().await.expect(200);
     stage.clock.advance_millis(1);
     whoami().await.problem(401, "invalid_token");
+}
+
+/// Keys may take megabytes, and a token is remembered also when its issuer has had others for long.
+#[tokio::test]
+async fn a_token_that_was_seen_before_holds_no_keys_of_its_issuer() {
+    let signer = Signer::ed25519(1);
+    let stage = agents(&signer).await;
+    let registered = {
+        let snapshot = stage.gateway.snapshot.load();
+        let tenant = snapshot.tenant(stage.tenant).unwrap();
+        let issuer = tenant.issuers.named(&Name::new("agents").unwrap()).unwrap();
+        Arc::clone(&issuer.noun)
+    };
+    let before = Arc::strong_count(&registered);
+    stage.get("/v1/whoami", &builder(&signer)).await.expect(200);
+    let holders = Arc::strong_count(&registered);
+    assert!(holders <= before, "{holders} and no more {before}");
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use crate::locks::lock;
 use axum::http::HeaderMap;
 use canon::Digest;
 use engine::{Delegation, Snapshot, TenantSnapshot, delegation};
-use model::{Directory, Issuer, Name, Purpose, Role, TenantId, Timestamp, User};
+use model::{Directory, Issuer, IssuerTerms, Name, Purpose, Role, TenantId, Timestamp, User};
 use std::collections::BTreeSet;
 use std::fmt::Display;
 use std::sync::{Arc, Mutex};
@@ -29,8 +29,9 @@ const GENERATION_MAX: usize = 4_096;
 #[derive(Debug)]
 pub struct SignedIn {
     tenant: TenantId,
-    /// The issuer as it was registered when the token was verified.
-    issuer: Arc<Issuer>,
+    /// The issuer as it was registered when the token was verified, without its keys: tokens that nobody shows again are
+    /// remembered, too, and each would hold the keys that its issuer had then.
+    issuer: Arc<IssuerTerms>,
     /// What the token calls the key that has signed it, if anything.
     key_id: Option<String>,
     key: PublicKey,
@@ -153,7 +154,7 @@ fn verify(
         let (name, for_whom) = named_in(&claims, &registered.noun)?;
         verified = Some(SignedIn {
             tenant: tenant.directory.tenant.id,
-            issuer: Arc::clone(&registered.noun),
+            issuer: Arc::clone(&registered.terms),
             key_id: claims.key_id().map(str::to_owned),
             key: claims.key().clone(),
             name,
