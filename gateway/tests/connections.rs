@@ -799,6 +799,38 @@ async fn what_is_no_http_is_told_so() {
     assert_eq!(stage.count("decision").await, 0);
 }
 
+/// It would be read as what it was packed into, and what stands before the gateway may see its end elsewhere.
+#[tokio::test]
+async fn a_body_in_another_transfer_coding_than_chunks_is_refused_and_the_connection_ends() {
+    let stage = Stage::set().await;
+    let server = Server::of(&stage).await;
+    let in_chunks = in_a_chunk(&written(&stage, &ask(1), ""));
+    let coded = |coding: &str| in_chunks.replace("Encoding: chunked", &format!("Encoding: {coding}"));
+    for coding in [
+        "gzip, chunked",
+        "identity, chunked",
+        "Chunked, chunked",
+        "gzip\r\nTransfer-Encoding: chunked",
+        "chunked\r\nTransfer-Encoding: chunked",
+    ] {
+        let mut connection = server.connect().await;
+        let refused = connection.exchange(&coded(coding)).await;
+        assert_eq!(refused.status, 501, "{coding}");
+        assert_eq!(refused.headers["connection"], "close", "{coding}");
+        assert!(connection.receive().await.is_none(), "{coding}");
+    }
+    // Nobody knows where the body ends, so that this is no HTTP.
+    for coding in ["gzip", "identity", "chunked, gzip"] {
+        let mut connection = server.connect().await;
+        let refused = connection.exchange(&coded(coding)).await;
+        assert_eq!(refused.status, 400, "{coding}");
+        assert!(connection.receive().await.is_none(), "{coding}");
+    }
+    assert_eq!(stage.count("decision").await, 0);
+    let mut connection = server.connect().await;
+    connection.exchange(&coded("\t Chunked ")).await.expect(200);
+}
+
 #[tokio::test]
 async fn a_caller_that_wants_no_more_is_sent_away_with_its_answer() {
     let stage = Stage::set().await;

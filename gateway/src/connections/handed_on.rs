@@ -9,6 +9,7 @@ use crate::app::App;
 use crate::http::json;
 use crate::yielding::{WORK_MAX, others_first};
 use axum::body::Body;
+use axum::http::{HeaderMap, HeaderValue, header};
 use bytes::Bytes;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -150,10 +151,14 @@ pub(super) async fn answer_all<S, A, R>(
     let (is_left, has_come) = (&is_rest_left, &has_head_come);
     let mut service = service_fn(move |request: Request<Incoming>| {
         has_come.store(true, Ordering::Relaxed);
+        let is_understood = is_plain_or_in_chunks(request.headers());
         let (request, rest) = Rest::of(request);
-        let answer = answer(request);
+        let answer = is_understood.then(|| answer(request));
         async move {
-            let response = answer.await?;
+            let response = match answer {
+                Some(answer) => answer.await?,
+                None => in_unknown_coding(),
+            };
             Ok::<_, Infallible>(match rest {
                 Some(rest) => rest.answered(response, is_left).await,
                 None => response,
@@ -207,6 +212,24 @@ pub(super) async fn answer_all<S, A, R>(
         // Hyper has written everything and said that nothing more comes.
         rest::read_on(&mut stream, stopped).await;
     }
+}
+
+/// Whether a body is in no transfer coding but chunks. Hyper goes by the last of several, so that what was packed
+/// first would be read as what was meant.
+fn is_plain_or_in_chunks(headers: &HeaderMap) -> bool {
+    let mut lines = headers.get_all(header::TRANSFER_ENCODING).iter();
+    let is_in_chunks = |line: &HeaderValue| line.as_bytes().eq_ignore_ascii_case(b"chunked");
+    lines.next().is_none_or(is_in_chunks) && lines.next().is_none()
+}
+
+/// What whoever sends a body in another coding, too, is told (RFC 9112, section 6.1), without a document as whoever
+/// sends no HTTP. The connection ends: whoever takes the coding off may see the end of the body elsewhere.
+fn in_unknown_coding() -> Response<Body> {
+    let mut response = Response::new(Body::empty());
+    *response.status_mut() = StatusCode::NOT_IMPLEMENTED;
+    let close = HeaderValue::from_static("close");
+    response.headers_mut().insert(header::CONNECTION, close);
+    response
 }
 
 /// Hyper with our bounds, for one connection.
