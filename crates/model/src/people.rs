@@ -16,7 +16,12 @@ const VALUE_BYTES_MAX: usize = 1_024;
 /// booleans are written as JSON writes them.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 #[serde(into = "BTreeMap<Name, serde_json::Value>")]
-pub struct Attributes(BTreeMap<Name, serde_json::Value>);
+pub struct Attributes {
+    values: BTreeMap<Name, serde_json::Value>,
+    /// How long the longest of them is as policies see it, in bytes. It is kept because asks have what they may take
+    /// counted by it.
+    longest: usize,
+}
 
 /// Why values are not attributes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -34,7 +39,7 @@ pub enum InvalidAttributes {
 impl Attributes {
     /// The attributes as policies see them, by name.
     pub fn tags(&self) -> impl Iterator<Item = (&Name, String)> {
-        self.0.iter().map(|(name, value)| {
+        self.values.iter().map(|(name, value)| {
             let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             (name, text)
         })
@@ -42,12 +47,17 @@ impl Attributes {
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.values.len()
+    }
+
+    /// How long the longest of them is as policies see it, in bytes.
+    pub const fn longest(&self) -> usize {
+        self.longest
     }
 
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.values.is_empty()
     }
 }
 
@@ -65,9 +75,17 @@ impl TryFrom<BTreeMap<Name, serde_json::Value>> for Attributes {
         });
         match odd {
             Some((name, _)) => Err(InvalidAttributes::NotAScalar(name.clone())),
-            None => Ok(Self(values)),
+            None => Ok(Self {
+                longest: values.values().map(tag_bytes).max().unwrap_or(0),
+                values,
+            }),
         }
     }
+}
+
+/// How long a value is as policies see it.
+fn tag_bytes(value: &serde_json::Value) -> usize {
+    value.as_str().map_or_else(|| value.to_string().len(), str::len)
 }
 
 impl<'de> Deserialize<'de> for Attributes {
@@ -79,7 +97,7 @@ impl<'de> Deserialize<'de> for Attributes {
 
 impl From<Attributes> for BTreeMap<Name, serde_json::Value> {
     fn from(attributes: Attributes) -> Self {
-        attributes.0
+        attributes.values
     }
 }
 
@@ -121,6 +139,19 @@ mod tests {
             .map(|(name, tag)| format!("{name}={tag}"))
             .collect();
         assert_eq!(tags, ["level=3", "tier=gold", "vip=true"]);
+    }
+
+    #[test]
+    fn the_longest_is_told_as_policies_see_it() {
+        for (json, longest) in [
+            ("{}", 0),
+            (r#"{"a":"x","b":false}"#, 5),
+            (r#"{"a":-1234567}"#, 8),
+            (r#"{"a":"\u00e4\n","b":"x"}"#, 3),
+        ] {
+            let attributes: Attributes = serde_json::from_str(json).unwrap();
+            assert_eq!(attributes.longest(), longest, "{json}");
+        }
     }
 
     #[test]

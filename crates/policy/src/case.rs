@@ -5,7 +5,7 @@ use crate::comparison::{self, WrittenBytes};
 use crate::condition::Condition;
 use crate::context::{CallerAttributes, Facts, Principal, UserTeams};
 use crate::evaluate::{Asked, Excess, Failure, holds};
-use crate::like;
+use crate::like::{self, UserTags};
 use crate::parameters::{ParameterRules, Parameters};
 use crate::question::{Question, Unanswerable};
 use crate::read_set::{Member, ReadSet};
@@ -55,10 +55,9 @@ pub(crate) struct Case<'s> {
 struct Steps {
     /// Of those that look at texts of the ask.
     asked: Sums,
-    /// Of all others. However long an ask is, they take as many: whoever asks has no say in whether they can be evaluated.
+    /// Of all others. However long an ask is, they take as many: nothing that is written in one keeps them from being
+    /// evaluated.
     registered: Sums,
-    /// How many both usually take.
-    usual: Sums,
     /// The parts of all conditions but the operator's.
     parts: Sums,
     /// How many conditions these are.
@@ -106,9 +105,9 @@ impl Steps {
             } else {
                 &mut steps.registered
             };
-            sums.add(condition.likes.steps(condition.reads, question), counts);
-            let usual = condition.likes.usual_steps(condition.reads, question);
-            steps.usual.add(usual, counts);
+            let user_tags = &known.made.user_tags;
+            let of_patterns = condition.likes.steps(condition.reads, question, user_tags);
+            sums.add(of_patterns, counts);
         }
         steps
     }
@@ -117,7 +116,8 @@ impl Steps {
     /// make so many rulings of that.
     fn all(&self, policies: usize, rulings: u64) -> u64 {
         [
-            self.usual.all(),
+            self.asked.all(),
+            self.registered.all(),
             self.parts.all().saturating_mul(PART_STEPS),
             self.compared_bytes.all() / 2,
             (policies as u64).saturating_mul(EVALUATED_STEPS + RULED_STEPS * rulings),
@@ -177,6 +177,7 @@ struct Made<'s> {
     parameters: Parameters<'s>,
     attributes: CallerAttributes,
     user_teams: UserTeams,
+    user_tags: UserTags,
 }
 
 impl<'s> Known<'s> {
@@ -230,6 +231,7 @@ impl<'s> Known<'s> {
             parameters: parameters(&action.parameters)?,
             attributes: CallerAttributes::default(),
             user_teams: UserTeams::default(),
+            user_tags: UserTags::default(),
         };
         Ok(Some(Self {
             contents,

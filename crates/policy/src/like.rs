@@ -4,9 +4,11 @@
 
 use crate::diagnostics::{Diagnostic, Place};
 use crate::parse::Parsed;
-use crate::question::Question;
+use crate::question::{Question, UserFacts};
 use crate::read_set::{Member, ReadSet};
-use cedar_policy_core::ast::{Expr, ExprKind, Literal, Pattern, PatternElem};
+use cedar_policy_core::ast::{BinaryOp, Expr, ExprKind, Literal, Pattern, PatternElem};
+use model::{NAME_BYTES_MAX, Name};
+use std::cell::OnceCell;
 
 /// The longest pattern of a new policy, in characters and wildcards: far more than people write.
 pub const PATTERN_LENGTH_MAX: usize = 256;
@@ -16,46 +18,62 @@ pub const PATTERN_LENGTH_MAX: usize = 256;
 pub(crate) const STEPS_MAX: u64 = 1 << 26;
 /// The most steps that the patterns of those may take that look at what is registered, which is hardly ever as long as it may be.
 pub(crate) const REGISTERED_STEPS_MAX: u64 = 1 << 28;
-/// What is registered, such as the name or a tag of an agent, is no longer text, in bytes.
-const REGISTERED_BYTES_MAX: usize = 1 << 10;
-/// And hardly ever longer than this.
-const REGISTERED_BYTES_USUAL: u32 = 64;
+/// The longest tag of an agent, a team or a user, in bytes. All else that is registered is a name.
+const TAG_BYTES_MAX: usize = 1 << 10;
+/// What comes neither from a caller nor from a tenant, such as a level of trust, is no longer than this.
+const WORD_BYTES_MAX: usize = 64;
 
 /// The patterns of a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Likes {
     /// How many steps all of them take for each character of a text, at most.
     steps: u32,
-    /// The longest text that does not come with the ask, in bytes.
-    known_bytes: u32,
+    /// The longest text that is written out in the condition, in bytes.
+    written_bytes: u32,
+    /// Whether they may meet tags, which may be longer than names.
+    look_at_tags: bool,
+}
+
+/// How long the longest tag of the user of a question and of that user's teams is: looked up once, where a pattern may
+/// meet one, whoever asks.
+#[derive(Default)]
+pub(crate) struct UserTags(OnceCell<usize>);
+
+impl UserTags {
+    /// How long that is for this user, in bytes.
+    fn longest(&self, user: Option<UserFacts<'_>>) -> usize {
+        *self.0.get_or_init(|| {
+            let known = user.and_then(|user| Some((user.registered?, user.teams)));
+            let Some((user, teams)) = known else {
+                return 0;
+            };
+            let teams = user.teams.iter().filter_map(|name| teams?.get(name));
+            let of_teams = teams.map(|team| team.attributes.longest());
+            of_teams.fold(user.attributes.longest(), usize::max)
+        })
+    }
 }
 
 impl Likes {
     /// Those of this expression.
     pub(crate) fn of(expression: &Expr) -> Self {
-        let (mut steps, mut known_bytes) = (0_usize, REGISTERED_BYTES_MAX);
+        let (mut steps, mut written_bytes, mut look_at_tags) = (0_usize, 0_usize, false);
         for part in expression.subexpressions() {
             match part.expr_kind() {
                 ExprKind::Like { pattern, .. } => steps = steps.saturating_add(steps_of(pattern)),
-                ExprKind::Lit(Literal::String(text)) => known_bytes = known_bytes.max(text.len()),
+                ExprKind::Lit(Literal::String(text)) => written_bytes = written_bytes.max(text.len()),
+                ExprKind::BinaryApp {
+                    op: BinaryOp::GetTag, ..
+                } => look_at_tags = true,
                 _ => {}
             }
         }
         let bounded = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
             steps: bounded(steps),
-            known_bytes: bounded(known_bytes),
+            written_bytes: bounded(written_bytes),
+            look_at_tags,
         }
-    }
-
-    /// [`Self::steps`], where what is registered is as long as it usually is.
-    pub(crate) fn usual_steps(self, reads: ReadSet, question: &Question<'_>) -> u64 {
-        let known_bytes = if self.known_bytes as usize > REGISTERED_BYTES_MAX {
-            self.known_bytes
-        } else {
-            REGISTERED_BYTES_USUAL
-        };
-        Self { known_bytes, ..self }.steps(reads, question)
     }
 
     /// Whether there are any.
@@ -64,7 +82,7 @@ impl Likes {
     }
 
     /// How many steps they take at most, in a condition that looks at this.
-    pub(crate) fn steps(self, reads: ReadSet, question: &Question<'_>) -> u64 {
+    pub(crate) fn steps(self, reads: ReadSet, question: &Question<'_>, user_tags: &UserTags) -> u64 {
         let texts = [
             (ReadSet::PARAMETERS, question.parameters.len()),
             (
@@ -78,23 +96,55 @@ impl Likes {
         ];
         // A text in JSON is no shorter than what it stands for.
         let seen = texts.into_iter().filter(|(member, _)| reads.intersects(*member));
-        let asked_bytes = seen.map(|(_, bytes)| bytes as u64).max().unwrap_or(0);
-        self.steps_with(asked_bytes)
+        let asked_bytes = seen.map(|(_, bytes)| bytes).max().unwrap_or(0);
+        self.steps_with(asked_bytes.max(self.registered_bytes(question, user_tags)) as u64)
+    }
+
+    /// The longest text that they may meet and that does not come with the ask, in bytes.
+    fn registered_bytes(self, question: &Question<'_>, user_tags: &UserTags) -> usize {
+        let agent = question.agent;
+        let names = [
+            Some(&agent.name),
+            agent.owner.as_ref(),
+            agent.environment.as_ref(),
+            agent.team.as_ref(),
+            Some(&question.action.name),
+        ];
+        let names = names.into_iter().flatten().map(Name::as_str).map(str::len);
+        let name = names.fold(question.tool.name.as_str().len(), usize::max);
+        let known = name.max(WORD_BYTES_MAX);
+        if !self.look_at_tags {
+            return known;
+        }
+        let of_team = question.team.map_or(0, |team| team.attributes.longest());
+        let tags = [
+            agent.attributes.longest(),
+            of_team,
+            user_tags.longest(question.user),
+        ];
+        tags.into_iter().fold(known, usize::max)
     }
 
     /// How many steps they take at most for any ask whose texts are no longer than this, in a condition that looks at this.
     pub(crate) fn steps_at_most(self, reads: ReadSet, text_bytes_max: u64) -> u64 {
-        // The id of a run is no longer than what is registered.
+        // The id of a run is a name, too.
         let written = ReadSet::PARAMETERS.union(ReadSet::member(Member::Attributes));
-        self.steps_with(if reads.intersects(written) {
+        let asked_bytes = if reads.intersects(written) {
             text_bytes_max
         } else {
             0
-        })
+        };
+        let registered_bytes = if self.look_at_tags {
+            TAG_BYTES_MAX
+        } else {
+            NAME_BYTES_MAX
+        };
+        self.steps_with(asked_bytes.max(registered_bytes as u64))
     }
 
-    fn steps_with(self, asked_bytes: u64) -> u64 {
-        let longest = asked_bytes.max(u64::from(self.known_bytes));
+    /// How many steps they take, where the longest text is this long that is not written out in the condition.
+    fn steps_with(self, bytes: u64) -> u64 {
+        let longest = bytes.max(u64::from(self.written_bytes));
         u64::from(self.steps).saturating_mul(longest)
     }
 }

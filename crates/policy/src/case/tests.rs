@@ -4,9 +4,11 @@ use super::{EVALUATED_STEPS, FOUND_STEPS, LOOKED_AT, OBLIGATION_STEPS, PART_STEP
 use crate::rule::tests::{numbered, set};
 use crate::tenant::Mode;
 use crate::world::{World, attributes, name};
-use model::{Agent, AgentId, User};
+use model::{Agent, AgentId, Team, User};
 use policy::{Fuel, PolicySet, Question};
 use serde_json::json;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// So many policies like this one.
 fn many(world: &World, count: usize, policy: &str, mode: Mode) -> PolicySet {
@@ -106,7 +108,7 @@ fn each_team_of_the_user_is_counted() {
             name: name("u-17"),
             teams: (0..count).map(|number| name(&format!("team-{number}"))).collect(),
             attributes: attributes(json!({})),
-            roles: std::collections::BTreeSet::new(),
+            roles: BTreeSet::new(),
         };
         let world = World {
             user: Some(("u-17".to_owned(), Some(user))),
@@ -126,4 +128,61 @@ fn each_team_of_the_user_is_counted() {
     assert_eq!(more - few, 10 * TEAM_STEPS);
     assert!(taken(256, Fuel::for_a_short_ask()).is_some());
     assert_eq!(taken(512, Fuel::for_a_short_ask()), None);
+}
+
+/// Somebody whose tags, or those of a team, are as long as they may be takes as much longer, and names do not.
+#[test]
+fn a_pattern_is_counted_by_the_longest_text_that_it_may_meet_of_whom_it_is_asked_for() {
+    let tagged = |bytes: usize| attributes(json!({"x": "a".repeat(bytes)}));
+    let with_tags = |[of_agent, of_user, of_team]: [usize; 3]| {
+        let user = User {
+            name: name("u-17"),
+            teams: BTreeSet::from([name("owners"), name("nobodys")]),
+            attributes: tagged(of_user),
+            roles: BTreeSet::new(),
+        };
+        let owners = Team {
+            name: name("owners"),
+            attributes: tagged(of_team),
+            quotas: Vec::new(),
+        };
+        World {
+            agent_attributes: tagged(of_agent),
+            user: Some(("u-17".to_owned(), Some(user))),
+            teams: imbl::OrdMap::unit(name("owners"), Arc::new(owners)),
+            ..World::default()
+        }
+    };
+    let taken = |world: &World, policy: &str| {
+        let set = many(world, 10, policy, Mode::Enforced);
+        world.with_question(|question| {
+            let fuel = Fuel::for_a_worker();
+            let with_fuel = Question {
+                fuel: Some(&fuel),
+                ..*question
+            };
+            set.rule(&with_fuel).unwrap();
+            assert!(!fuel.is_used_up());
+            fuel.taken()
+        })
+    };
+    let short = with_tags([64; 3]);
+    for (condition, steps) in [
+        ("principal.name like \"*aaab\"", 0),
+        ("context.tool.name like \"*aaab\"", 0),
+        (
+            "principal.hasTag(\"x\") && principal.getTag(\"x\") like \"*aaab\"",
+            5,
+        ),
+    ] {
+        let policy = format!("forbid (principal is Agent, action, resource) when {{ {condition} }};");
+        for place in 0..3 {
+            let mut bytes = [64; 3];
+            bytes[place] = 1_000;
+            let more = taken(&with_tags(bytes), &policy) - taken(&short, &policy);
+            assert_eq!(more, 10 * steps * (1_000 - 64), "{condition}");
+        }
+    }
+    let policy = "forbid (principal is Agent, action, resource) when { context.parameters.contains(\"x\") };";
+    assert_eq!(taken(&with_tags([1_000; 3]), policy), taken(&short, policy));
 }
