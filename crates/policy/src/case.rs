@@ -416,9 +416,9 @@ impl<'s> Case<'s> {
         let (conditions, parts) = (sums(&self.steps.conditions), sums(&self.steps.parts));
         let steps = condition.likes.are_any().then(|| {
             if like::looks_at_the_ask(condition.reads) {
-                (sums(&self.steps.asked), like::STEPS_MAX)
+                sums(&self.steps.asked)
             } else {
-                (sums(&self.steps.registered), like::REGISTERED_STEPS_MAX)
+                sums(&self.steps.registered)
             }
         });
         let compared = condition.comparisons.are_any().then(|| {
@@ -436,7 +436,7 @@ impl<'s> Case<'s> {
             if is_too_long {
                 return Some(Excess::Comparisons);
             }
-            let is_too_long = steps.is_some_and(|(steps, most)| steps[world] > most);
+            let is_too_long = steps.is_some_and(|steps| steps[world] > like::STEPS_MAX);
             is_too_long.then_some(Excess::Patterns)
         })
     }

@@ -842,7 +842,7 @@ fn patterns_that_could_take_too_long_for_the_ask_fail() {
     );
     assert_eq!(
         ruling.errors[0].message,
-        "its patterns could take too long with texts as long as those of the ask"
+        "its patterns could take too long with texts as long as those that they may meet"
     );
     let permit = long(200_000).ruled_only_with(&with("permit", "", &patterns()));
     assert_eq!(
@@ -865,6 +865,36 @@ fn patterns_that_could_take_too_long_for_the_ask_fail() {
         (ruling.reason, ruling.errors),
         (ReasonCode::PolicyPermits, Vec::new())
     );
+}
+
+/// What is registered is as long as it is, so whoever has short names has room for many patterns.
+#[test]
+fn patterns_about_tags_fail_where_the_longest_tag_is_too_long_for_all_of_them() {
+    let one = |number: usize| {
+        let pattern = format!("*{}{number}", "a".repeat(250));
+        let condition = format!("principal.hasTag(\"x\") && principal.getTag(\"x\") like \"{pattern}\"");
+        with("forbid", "", &condition).replace("\"it\"", &format!("\"p{number:03}\""))
+    };
+    let all: Vec<_> = (0..300).map(one).collect();
+    let cedar = format!("{ALL}\n{}", all.join("\n"));
+    let tagged = |bytes: usize| World {
+        agent_attributes: attributes(json!({"x": "b".repeat(bytes)})),
+        ..World::default()
+    };
+    let short = tagged(64).ruled_only_with(&cedar);
+    assert_eq!((short.reason, short.errors.len()), (ReasonCode::PolicyPermits, 0));
+    let long = tagged(1_024).ruled_only_with(&cedar);
+    assert_eq!((long.reason, long.errors.len()), (ReasonCode::PolicyError, 64));
+    assert_eq!(
+        long.errors[0].message,
+        "its patterns could take too long with texts as long as those that they may meet"
+    );
+    // A long tag takes no time of those that look at names alone.
+    let of_names = cedar
+        .replace("principal.hasTag(\"x\") && ", "")
+        .replace("principal.getTag(\"x\")", "context.agent.name");
+    let named = tagged(1_024).ruled_only_with(&of_names);
+    assert_eq!((named.reason, named.errors.len()), (ReasonCode::PolicyPermits, 0));
 }
 
 #[test]
@@ -1168,7 +1198,7 @@ fn what_an_agent_has_a_canary_in_the_place_of_fails_alike_where_it_is_too_much()
         (
             long(200_000),
             vec![tenant("mine", &with("forbid", "", &patterns()))],
-            "its patterns could take too long with texts as long as those of the ask",
+            "its patterns could take too long with texts as long as those that they may meet",
         ),
         (
             many_names(),

@@ -226,7 +226,7 @@ pub(crate) fn said(failure: Failure<'_>) -> &'static str {
     let error = match failure {
         Failure::Cedar(error) => error,
         Failure::Excess(Excess::Patterns) => {
-            return "its patterns could take too long with texts as long as those of the ask";
+            return "its patterns could take too long with texts as long as those that they may meet";
         }
         Failure::Excess(Excess::Comparisons) => {
             return "its comparisons of lists and texts could take too long with an ask as long as this one";

@@ -5,7 +5,7 @@
 use super::{Effect, Ground, Sliceable, Slicer};
 use crate::comparison::{self, WrittenBytes};
 use crate::condition::{self, Condition};
-use crate::like::{REGISTERED_STEPS_MAX, STEPS_MAX};
+use crate::like::STEPS_MAX;
 use crate::ruling::Obligation;
 use crate::statement::Scope;
 use cedar_policy_core::ast::Expr;
@@ -167,10 +167,11 @@ impl Sums {
         comparison::is_too_much(self.compared_bytes_most, self.comparing, self.compared_bytes)
     }
 
-    /// Whether some fail whatever the ask is. Of patterns for what is registered there are hardly ever so many.
+    /// Whether some may fail however short the ask is: for their parts, or for patterns about names and tags that are as
+    /// long as they may be.
     fn fail_as_a_whole(&self) -> bool {
         let is_too_much = condition::is_too_much(self.longest, self.conditions, self.parts);
-        is_too_much || self.registered > REGISTERED_STEPS_MAX
+        is_too_much || self.registered > STEPS_MAX
     }
 }
 
