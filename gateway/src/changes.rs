@@ -11,7 +11,7 @@ mod size;
 
 use change_locks::{ChangeLock, KeptLock};
 pub use change_locks::{ChangeLocks, Order};
-use draft_turns::DraftTurns;
+pub(crate) use draft_turns::DraftTurns;
 use force::{Fitted, Fitting, Wanted};
 pub use force::{Force, ForceQuery};
 pub(crate) use size::WritingRoom;

@@ -9,7 +9,11 @@
 //!
 //! Where the fuel does not suffice, policies are not evaluated and parameters not checked, so nothing that is said then is
 //! an answer: whoever gives fuel has to ask whether it was used up before looking at anything else.
+//!
+//! There is also fuel for as long as somebody says so, for work that goes on for however long it takes, but in turns and
+//! not for nobody.
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// How many steps have their turn on a thread that others wait for: two milliseconds of it, about. A pattern of thirty
@@ -21,12 +25,23 @@ const SHORT_ASK_STEPS: u64 = 1 << 18;
 const CHECK_STEPS: u64 = 4;
 
 /// The fuel that is left. It is used up for good by the first piece of work that would need more than there is.
-#[derive(Debug)]
 pub struct Fuel {
     given: u64,
     // They are one question's, which is answered on one thread, and atomic only so that a question may be sent to one.
     left: AtomicU64,
     is_used_up: AtomicBool,
+    /// Asked for each piece of work that would need more than there is; none where that uses it up.
+    goes_on: Option<Box<dyn Fn() -> bool + Send + Sync>>,
+}
+
+impl fmt::Debug for Fuel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Fuel")
+            .field("given", &self.given)
+            .field("left", &self.left)
+            .field("is_used_up", &self.is_used_up)
+            .finish_non_exhaustive()
+    }
 }
 
 impl Fuel {
@@ -40,11 +55,22 @@ impl Fuel {
         Self::of(SHORT_ASK_STEPS)
     }
 
+    /// Whatever it takes, as long as this says so, which is asked before each piece of work: it may wait, or say that
+    /// nobody wants to know any more. Then it is used up for good.
+    pub fn while_it_goes_on(goes_on: impl Fn() -> bool + Send + Sync + 'static) -> Self {
+        // There is never enough, so the question comes up each time, and nobody else's fuel is looked at more closely.
+        Self {
+            goes_on: Some(Box::new(goes_on)),
+            ..Self::of(0)
+        }
+    }
+
     const fn of(given: u64) -> Self {
         Self {
             given,
             left: AtomicU64::new(given),
             is_used_up: AtomicBool::new(false),
+            goes_on: None,
         }
     }
 
@@ -82,11 +108,20 @@ impl Fuel {
     pub fn take(&self, steps: u64) -> bool {
         let left = self.left();
         if steps >= left || self.is_used_up() {
-            self.is_used_up.store(true, Ordering::Relaxed);
-            return false;
+            return self.takes_more();
         }
         self.left.store(left - steps, Ordering::Relaxed);
         true
+    }
+
+    /// Whether there is more than was counted. It is used up if not.
+    #[cold]
+    fn takes_more(&self) -> bool {
+        let has_more = !self.is_used_up() && self.goes_on.as_ref().is_some_and(|goes_on| goes_on());
+        if !has_more {
+            self.is_used_up.store(true, Ordering::Relaxed);
+        }
+        has_more
     }
 
     /// Takes what so many steps of the check of parameters need. Returns whether there was more than that.
@@ -99,6 +134,9 @@ impl Fuel {
         if self.is_used_up() {
             return 0;
         }
+        if self.goes_on.is_some() {
+            return usize::MAX;
+        }
         usize::try_from(self.left().saturating_mul(CHECK_STEPS)).unwrap_or(usize::MAX)
     }
 
@@ -110,6 +148,7 @@ impl Fuel {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn what_needs_more_than_there_is_uses_it_up_for_good() {
@@ -126,5 +165,21 @@ mod tests {
         let short = Fuel::for_a_short_ask();
         assert!(short.suits_a_short_ask() && !short.take(SHORT_ASK_STEPS));
         assert!(!short.suits_a_short_ask() && short.taken() == 0);
+    }
+
+    #[test]
+    fn what_goes_on_has_whatever_it_takes_until_somebody_says_that_it_does_not() {
+        let said = Arc::new(AtomicBool::new(true));
+        let asked = Arc::clone(&said);
+        let fuel = Fuel::while_it_goes_on(move || asked.load(Ordering::Relaxed));
+        for _ in 0..2 {
+            assert!(fuel.take(0) && fuel.take(u64::MAX) && fuel.take_for_check(usize::MAX));
+            assert!(!fuel.is_used_up() && fuel.check_steps() == usize::MAX);
+        }
+        said.store(false, Ordering::Relaxed);
+        assert!(!fuel.is_used_up());
+        assert!(!fuel.take(0) && fuel.is_used_up());
+        said.store(true, Ordering::Relaxed);
+        assert!(!fuel.take(0) && fuel.check_steps() == 0);
     }
 }

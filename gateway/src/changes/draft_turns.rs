@@ -5,22 +5,22 @@
 //! memory.
 
 use crate::fair_semaphore::{FairSemaphore, Permit};
-use std::cell::RefCell;
-use std::sync::Arc;
+use crate::locks::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How long a draft is worked on before others come, or longer until what cannot be divided is done: one policy for one
-/// kind of ask, or what is made of the tools, a second or two where there are ten thousand actions. Most take
-/// milliseconds.
+/// kind of ask, or for one principal of an ask that is tried, or what is made of the tools, a second or two where there
+/// are ten thousand actions. Most take milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// The turns of one draft, for the thread that works on it.
-pub(super) struct DraftTurns {
+pub(crate) struct DraftTurns {
     drafts: Arc<FairSemaphore>,
     handle: Handle,
-    turn: RefCell<Turn>,
+    turn: Mutex<Turn>,
     turn_max: Duration,
     is_given_up: Arc<AtomicBool>,
 }
@@ -33,7 +33,7 @@ struct Turn {
 }
 
 /// Whoever waits for a draft. Dropping it ends the draft.
-pub(super) struct Waiting(Arc<AtomicBool>);
+pub(crate) struct Waiting(Arc<AtomicBool>);
 
 impl Drop for Waiting {
     fn drop(&mut self) {
@@ -43,12 +43,12 @@ impl Drop for Waiting {
 
 impl DraftTurns {
     /// The turns of a draft that begins with this permit.
-    pub(super) fn begin(drafts: &Arc<FairSemaphore>, permit: Permit) -> (Self, Waiting) {
+    pub(crate) fn begin(drafts: &Arc<FairSemaphore>, permit: Permit) -> (Self, Waiting) {
         let is_given_up = Arc::new(AtomicBool::new(false));
         let turns = Self {
             drafts: Arc::clone(drafts),
             handle: Handle::current(),
-            turn: RefCell::new(Turn {
+            turn: Mutex::new(Turn {
                 permit: Some(permit),
                 began: Instant::now(),
             }),
@@ -60,11 +60,11 @@ impl DraftTurns {
 
     /// Whether it goes on, when it is its turn again, if this one is over. It blocks the thread until then, which has
     /// to be one that may be blocked.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(crate) fn goes_on(&self) -> bool {
         if self.is_given_up() {
             return false;
         }
-        let mut turn = self.turn.borrow_mut();
+        let mut turn = lock(&self.turn);
         if turn.began.elapsed() >= self.turn_max {
             let permit = turn.permit.take();
             turn.permit = permit.map(|permit| self.handle.block_on(self.drafts.pass(permit)));

@@ -1,7 +1,7 @@
 //! `POST /v1/policies/try`: what the policies, or others in their place, would say to some asks, and why.
 
 use super::replace::SetBody;
-use crate::changes::DroppedAside;
+use crate::changes::{DraftTurns, DroppedAside};
 use crate::directory::{find_agent, read};
 use crate::gateway::Gateway;
 use crate::http::json::DEPTH_MAX;
@@ -12,7 +12,7 @@ use axum::Extension;
 use axum::extract::State;
 use engine::{Ask, LookedUpFacts, TenantSnapshot, judge};
 use model::{Agent, Approval, ReasonCode, RunTaint, Timestamp, Usage, Verdict};
-use policy::{Explanation, Obligation};
+use policy::{Explanation, Fuel, Obligation};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use std::sync::Arc;
@@ -33,6 +33,9 @@ pub struct Trial {
 
 /// The longest answer to more than one ask, in bytes. What is told of an ask grows with the policies that are about it.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
+
+/// What is said where an ask was not tried to its end: hardly ever to anybody, because it ends for whoever hangs up.
+const BROKEN_OFF: &str = "the policies could not be tried";
 
 /// What came of all asks, in order: an answer or a problem each.
 #[derive(Debug, Serialize)]
@@ -152,17 +155,23 @@ impl Gateway {
             self.drafts.acquire(id).await?
         };
         *has_begun = true;
+        // One ask may take seconds. Others come in between then, and it ends when the caller hangs up.
+        let (turns, _waiting) = DraftTurns::begin(&self.drafts, permit);
         let work = tokio::task::spawn_blocking(move || {
-            let answer = Answer::of(&trying, &found);
-            let answer = answer.map(|answer| {
-                serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON")
-            });
-            drop(permit);
+            let fuel = Fuel::while_it_goes_on(move || turns.goes_on());
+            let answer = Answer::of(&trying, &found, &fuel);
+            if fuel.is_used_up() {
+                return Err(Refusal::new(Code::Internal, BROKEN_OFF));
+            }
             answer
+                .map(|answer| serde_json::value::to_raw_value(&answer).expect("an answer is written as JSON"))
         });
         work.await.unwrap_or_else(|error| {
-            let detail = "the policies could not be tried";
-            Err(Refusal::broken_off(&error, "trying policies broke off", detail))
+            Err(Refusal::broken_off(
+                &error,
+                "trying policies broke off",
+                BROKEN_OFF,
+            ))
         })
     }
 
@@ -197,13 +206,15 @@ impl Gateway {
 }
 
 impl Answer {
-    fn of(trying: &Trying, found: &Found) -> Result<Self, Refusal> {
+    /// The answer, if the fuel is not used up by then.
+    fn of(trying: &Trying, found: &Found, fuel: &Fuel) -> Result<Self, Refusal> {
         let Trying { tenant, agent, ask } = trying;
         let now = found.now;
         let facts = LookedUpFacts {
             approval: found.approval.as_ref(),
             run: found.run.as_ref(),
             usage: Some(&found.usage),
+            fuel: Some(fuel),
             ..LookedUpFacts::default()
         };
         let judgement = judge::judge(tenant, agent, ask, &facts, now)?;

@@ -9,6 +9,7 @@ use policy::{Fuel, PolicySet, Question};
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// So many policies like this one.
 fn many(world: &World, count: usize, policy: &str, mode: Mode) -> PolicySet {
@@ -52,6 +53,43 @@ fn nothing_is_looked_at_any_more_when_the_fuel_is_used_up() {
             assert_eq!(fuel.is_used_up(), !suffices);
         });
     }
+}
+
+/// Whoever tries asks may hang up, and nobody wants to know then what would have come of all cases.
+#[test]
+fn nothing_is_looked_at_any_more_when_it_is_not_to_go_on() {
+    let world = World {
+        registered_as_mutating: false,
+        claimed_as_mutating: true,
+        user: Some(("u-17".to_owned(), None)),
+        ..World::default()
+    };
+    let set = many(
+        &world,
+        10,
+        "permit (principal, action, resource);",
+        Mode::Enforced,
+    );
+    world.with_question(|question| {
+        let looked_at = |goes_on_for: usize| {
+            let asked = AtomicUsize::new(0);
+            let fuel = Fuel::while_it_goes_on(move || asked.fetch_add(1, Ordering::Relaxed) < goes_on_for);
+            let with_fuel = Question {
+                fuel: Some(&fuel),
+                ..*question
+            };
+            let before = LOOKED_AT.get();
+            let explained = set.explain(&with_fuel).unwrap();
+            if !fuel.is_used_up() {
+                assert_eq!(explained, set.explain(question).unwrap());
+                return None;
+            }
+            Some(LOOKED_AT.get() - before)
+        };
+        // It is asked once for the parameters, and in each of the four cases four times.
+        assert_eq!([1, 5, 9, 16].map(looked_at), [0, 10, 20, 40].map(Some));
+        assert_eq!(looked_at(17), None);
+    });
 }
 
 #[test]
