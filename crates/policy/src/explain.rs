@@ -15,6 +15,10 @@ use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
+/// How long what is told of policies may be for one principal of an ask on one side, in bytes: an explanation has four
+/// such lists at most.
+const OUTCOMES_BYTES_MAX: usize = 1 << 19;
+
 /// An answer with everything that led to it.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Explanation {
@@ -25,6 +29,9 @@ pub struct Explanation {
     pub shadow: Option<Ruling>,
     /// The policies whose scope is about the ask, sorted by id. Others cannot match it.
     pub policies: Vec<PolicyOutcome>,
+    /// How many more there are, if what is told of those would be too long; absent if all are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_policies: Option<usize>,
     /// The question as Cedar saw it; absent where no policy knows the action.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub request: Option<Request>,
@@ -42,6 +49,9 @@ pub struct Explanation {
 pub struct AsRegistered {
     /// The policies whose scope is about the ask as a read, sorted by id.
     pub policies: Vec<PolicyOutcome>,
+    /// How many more there are, if what is told of those would be too long; absent if all are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_policies: Option<usize>,
     /// The question as Cedar saw it.
     pub request: Request,
     /// What came of it for the user for whom the agent acts.
@@ -54,6 +64,9 @@ pub struct AsRegistered {
 pub struct ForUser {
     /// The policies whose scope is about the user and the ask, sorted by id.
     pub policies: Vec<PolicyOutcome>,
+    /// How many more there are, if what is told of those would be too long; absent if all are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub more_policies: Option<usize>,
     /// The question as Cedar saw it.
     pub request: Request,
 }
@@ -166,6 +179,7 @@ impl PolicySet {
                 ruling: unknown_action(),
                 shadow: self.has_trials().then(unknown_action),
                 policies: Vec::new(),
+                more_policies: None,
                 request: None,
                 for_user: None,
                 as_registered: None,
@@ -186,17 +200,27 @@ impl PolicySet {
         };
         let world = World::InForce(&question.agent.id);
         let ruling = both(world);
-        let for_user = |user: &Seen<'_>| ForUser {
-            policies: self.outcomes(user, world, &ruling),
-            request: Request::of(&user.case.asked),
+        let for_user = |user: &Seen<'_>| {
+            let (policies, more_policies) = self.outcomes(user, world, &ruling);
+            ForUser {
+                policies,
+                more_policies,
+                request: Request::of(&user.case.asked),
+            }
         };
-        let as_registered = |registered: &Together<'_>| AsRegistered {
-            policies: self.outcomes(&registered.agent, world, &ruling),
-            request: Request::of(&registered.agent.case.asked),
-            for_user: registered.user.as_ref().map(for_user),
+        let as_registered = |registered: &Together<'_>| {
+            let (policies, more_policies) = self.outcomes(&registered.agent, world, &ruling);
+            AsRegistered {
+                policies,
+                more_policies,
+                request: Request::of(&registered.agent.case.asked),
+                for_user: registered.user.as_ref().map(for_user),
+            }
         };
+        let (policies, more_policies) = self.outcomes(&asked.agent, world, &ruling);
         Ok(Explanation {
-            policies: self.outcomes(&asked.agent, world, &ruling),
+            policies,
+            more_policies,
             request: Some(Request::of(&asked.agent.case.asked)),
             for_user: asked.user.as_ref().map(for_user),
             as_registered: registered.as_ref().map(as_registered),
@@ -205,22 +229,45 @@ impl PolicySet {
         })
     }
 
-    /// What came of the policies for one principal, where this is the ruling for all of them.
-    fn outcomes(&self, seen: &Seen<'_>, world: World<'_>, ruling: &Ruling) -> Vec<PolicyOutcome> {
+    /// What came of the policies for one principal, where this is the ruling for all of them, and how many there are
+    /// that are not told. What made the ruling what it is comes first then, and what does not hold last.
+    fn outcomes(
+        &self,
+        seen: &Seen<'_>,
+        world: World<'_>,
+        ruling: &Ruling,
+    ) -> (Vec<PolicyOutcome>, Option<usize>) {
         let own = seen.ruling(world);
-        let mut outcomes: Vec<_> = seen
+        let mut all: Vec<_> = seen
             .evaluated
             .iter()
             .map(|evaluated| {
                 let is_in = |ruling: &Ruling| ruling.matched.contains(&evaluated.statement.id);
                 let counts = self.contents.counts(evaluated.presence, world);
                 let determines = counts && is_in(&own) && is_in(ruling);
-                self.outcome(evaluated, world, determines)
+                (evaluated, determines)
             })
             .collect();
+        all.sort_by_cached_key(|(evaluated, determines)| {
+            let does_not_hold = matches!(evaluated.outcome(world), Ok(false));
+            (!determines, does_not_hold, evaluated.statement.id.clone())
+        });
+        let mut bytes = 0;
+        let told = all
+            .iter()
+            .map(|(evaluated, determines)| self.outcome(evaluated, world, *determines));
+        // Of the others nothing is copied.
+        let mut told: Vec<_> = told
+            .take_while(|outcome| {
+                let length = canon::length(outcome);
+                bytes += length.expect("an outcome has string keys and no fallible serializers");
+                bytes <= OUTCOMES_BYTES_MAX
+            })
+            .collect();
+        let more = all.len() - told.len();
         // What is enforced comes before what would take its place.
-        outcomes.sort_by(|one, other| one.id.cmp(&other.id).then(other.mode.cmp(one.mode)));
-        outcomes
+        told.sort_by(|one, other| one.id.cmp(&other.id).then(other.mode.cmp(one.mode)));
+        (told, (more > 0).then_some(more))
     }
 
     fn outcome(&self, evaluated: &Evaluated<'_>, world: World<'_>, determines: bool) -> PolicyOutcome {

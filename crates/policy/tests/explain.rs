@@ -114,6 +114,47 @@ fn an_explanation_tells_what_came_of_every_policy_that_the_ask_is_about() {
     );
 }
 
+/// Annotations are as long as a tenant writes them, and told for the agent and the user, as claimed and as registered.
+#[test]
+fn of_policies_that_say_much_the_first_are_told_and_before_them_what_decides() {
+    let reason = "x".repeat(4_000);
+    let idle = |number: usize| {
+        format!(
+            "@id(\"{number:02}\") @reason(\"{reason}\") forbid (principal, action, resource) when {{ context.sensitive }};"
+        )
+    };
+    let idle = (0..50).map(idle).collect::<Vec<_>>().join("\n");
+    let mut policies: Vec<_> = ["a", "b", "c", "d"].map(|name| tenant(name, &idle)).into();
+    policies.push(tenant("z", "@id(\"all\") permit (principal, action, resource);"));
+    let world = World {
+        registered_as_mutating: false,
+        claimed_as_mutating: true,
+        user: Some(("u-17".into(), None)),
+        ..World::default()
+    };
+    let explanation = explained(&world, &policies);
+    assert_eq!(explanation.ruling.reason, ReasonCode::PolicyPermits);
+    assert!(serde_json::to_string(&explanation).unwrap().len() < 4 << 20);
+    let user = explanation.for_user.unwrap();
+    let registered = explanation.as_registered.unwrap();
+    let registered_user = registered.for_user.unwrap();
+    for (told, more) in [
+        (explanation.policies, explanation.more_policies),
+        (user.policies, user.more_policies),
+        (registered.policies, registered.more_policies),
+        (registered_user.policies, registered_user.more_policies),
+    ] {
+        assert_eq!(told.len() + more.unwrap(), 201);
+        assert!((100..150).contains(&told.len()), "{}", told.len());
+        let ids: Vec<_> = told.iter().map(|policy| policy.id.as_str()).collect();
+        assert!(ids.is_sorted());
+        assert_eq!((ids[0], ids[ids.len() - 1]), ("a/00", "z/all"));
+        assert!(told[told.len() - 1].determines);
+    }
+    let few = explained(&world, &policies[3..]);
+    assert_eq!((few.policies.len(), few.more_policies), (51, None));
+}
+
 #[test]
 fn the_question_is_shown_as_cedar_saw_it() {
     let explanation = explained(&full(), &[]);

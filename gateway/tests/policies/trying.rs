@@ -198,11 +198,15 @@ async fn an_answer_has_a_bound_and_one_ask_is_answered_in_any_case() {
     let ask = desk.of_agent(changing());
     let results = desk.try_out(&candidate, std::slice::from_ref(&ask)).await;
     assert_eq!(results[0]["decision"], "deny");
+    let told = &results[0]["policies"];
+    let count = told["policies"].as_array().unwrap().len() as u64;
+    let more = told["more_policies"].as_u64().unwrap();
+    assert!(count < 150 && count + more >= 600, "{count} and {more}");
 
-    let body = json!({"candidate": candidate, "asks": [ask, ask]});
+    let body = json!({"candidate": candidate, "asks": vec![ask; 10]});
     let reply = desk.edit("POST", "/try", &body).await;
     let detail = reply.problem(400, "invalid_field");
-    assert!(detail.ends_with("put 1 at once"), "{detail}");
+    assert!(detail.ends_with("put 7 at once"), "{detail}");
 }
 
 #[tokio::test]
