@@ -120,7 +120,7 @@ pub struct Oddity {
 pub fn oddities(snapshot: &TenantSnapshot) -> impl Iterator<Item = Oddity> {
     let all = [
         wrong_for_users(snapshot),
-        too_long(snapshot),
+        too_much(snapshot),
         testing_in_vain(snapshot),
     ];
     all.into_iter().flatten()
@@ -148,10 +148,10 @@ pub fn wrong_for_users(snapshot: &TenantSnapshot) -> Option<Oddity> {
     Oddity::of(snapshot, snapshot.policies.wrong_for_users(), what)
 }
 
-/// That the conditions of a tenant's policies are too long together, if they are. The longest stay, and fail for asks
-/// that all are about.
-fn too_long(snapshot: &TenantSnapshot) -> Option<Oddity> {
-    let what = "is too long, alone or together with others, and asks may be denied for that";
+/// That a tenant's policies are too much together, if they are. All stay, and asks that all are about may be denied:
+/// the longest fail, or more is wanted than an ask may have.
+fn too_much(snapshot: &TenantSnapshot) -> Option<Oddity> {
+    let what = "is too much, alone or together with others, and asks may be denied for that";
     Oddity::of(snapshot, snapshot.policies.too_much_together(), what)
 }
 

@@ -23,7 +23,7 @@ const PARTS_MADE_ANEW: usize = 8;
 /// Of how many policies of a set is told that they are too much together.
 const TOLD_MAX: usize = 64;
 /// What counts where nothing on trial is in force, and where all of it is.
-const WORLDS: [fn(Presence) -> bool; 2] = [
+pub(crate) const WORLDS: [fn(Presence) -> bool; 2] = [
     |presence| !matches!(presence, Presence::With(_)),
     |presence| !matches!(presence, Presence::Without(_)),
 ];

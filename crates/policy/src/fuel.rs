@@ -10,8 +10,8 @@
 //! Where the fuel does not suffice, policies are not evaluated and parameters not checked, so nothing that is said then is
 //! an answer: whoever gives fuel has to ask whether it was used up before looking at anything else.
 //!
-//! There is also fuel for as long as somebody says so, for work that goes on for however long it takes, but in turns and
-//! not for nobody.
+//! There is also fuel for as long as somebody says so, for work that may take as long as it does, but goes on in turns
+//! and not for nobody.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

@@ -119,6 +119,16 @@ impl Index {
         Found(found)
     }
 
+    /// The policies whose scope is about all principals and resources, or all of a type, by the numbers of what actions
+    /// it names, each number once. Their own numbers rise.
+    pub(crate) fn about_everybody(&self) -> impl Iterator<Item = (u32, &[u32])> {
+        let policies = self.policies.iter();
+        policies.filter_map(|([action, principal, resource], policies)| {
+            let is_about_all = *principal == ANY && *resource == ANY;
+            is_about_all.then_some((*action, policies.as_slice()))
+        })
+    }
+
     fn anchor(&mut self, constraint: &PrincipalOrResourceConstraint) -> u32 {
         let (uid, exactly) = match constraint {
             PrincipalOrResourceConstraint::Eq(EntityReference::EUID(uid)) => (uid, true),

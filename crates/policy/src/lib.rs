@@ -10,7 +10,8 @@
 //! - `read_set`, `like`, `comparison`, `guard`, `index`: what policies read, how long their patterns and comparisons can
 //!   take, and which of them can be about an ask;
 //! - `entry`: a policy as it stands in the text that the digest of a set is of;
-//! - `vocabulary`, `cache`, [`compile`], [`set`]: everything together, as an immutable [`PolicySet`];
+//! - `vocabulary`, `cache`, [`compile`], [`set`], `together`: everything together, as an immutable [`PolicySet`], and
+//!   what there is too much of in it;
 //! - [`question`], `extent`, `parameters`, `input`, `facts`, `members`, `context`: what is asked, in Cedar's terms;
 //! - `fuel`: how much work a question may be, counted before it is done;
 //! - `evaluate`, `case`, `obligations`, `approvers`, `rule`, [`read`], [`ruling`]: the answer;
@@ -68,6 +69,7 @@ mod read_set;
 mod rule;
 mod statement;
 mod text;
+mod together;
 mod validate;
 mod vocabulary;
 

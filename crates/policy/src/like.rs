@@ -14,8 +14,8 @@ use std::cell::OnceCell;
 pub const PATTERN_LENGTH_MAX: usize = 256;
 /// The most steps that the patterns of all policies that an ask is about and that look at its texts may take, each time
 /// that it is ruled: for the agent, the user and each in whose name it is asked, with and without what is claimed,
-/// which are some fifty at most. 250 characters behind wildcards, and the longest text of an ask, are about as much. Those
-/// that look at what is registered may take as many of their own: 65,536 characters, and the longest tag.
+/// which are some fifty at most. 250 characters behind wildcards, and the longest text of an ask, are about as much.
+/// Those that look at what is registered may take as many of their own: 65,536 characters, and the longest tag.
 pub(crate) const STEPS_MAX: u64 = 1 << 26;
 /// The longest tag of an agent, a team or a user, in bytes. All else that is registered is a name.
 const TAG_BYTES_MAX: usize = 1 << 10;

@@ -17,7 +17,7 @@ pub(crate) const TOLD_MAX: usize = 64;
 /// How many obligations a ruling may have. They are told whole or not at all: beyond, nothing is allowed.
 pub(crate) const OBLIGATIONS_MAX: usize = 64;
 /// How many groups may be asked to approve one action.
-const GROUPS_MAX: usize = 64;
+pub(crate) const GROUPS_MAX: usize = 64;
 
 /// What policies do of which not all are named: they match, they advise, or they fail.
 pub(crate) const MATCH: &str = "match";

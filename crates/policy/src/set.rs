@@ -10,6 +10,7 @@ use crate::read_set::{Member, ReadSet};
 use crate::ruling::PolicyId;
 use crate::statement::Statement;
 use crate::tenant::{Mode, TenantPolicy};
+use crate::together::{self, Sides};
 use crate::vocabulary::{Action, Rule, Vocabulary};
 use canon::Digest;
 use model::{AgentId, SlashFreeName};
@@ -114,12 +115,15 @@ impl PolicySet {
             }
         }
         let warnings = policies.iter().flat_map(|policy| policy.warnings());
-        let warnings = warnings.chain(condition::warnings(&rules));
+        let numbers = numbers(&vocabulary, &index);
+        let warnings = warnings
+            .chain(condition::warnings(&rules))
+            .chain(together::warnings(&rules, &index, &sides(&vocabulary, &numbers)));
         let text = text(&vocabulary, &rules, &trials);
         let contents = Contents {
             digest: Digest::of(text.as_bytes()),
             text: text.into(),
-            numbers: numbers(&vocabulary, &index),
+            numbers,
             reads: reads(&vocabulary, &rules),
             warnings: vocabulary.warnings.iter().cloned().chain(warnings).collect(),
             vocabulary,
@@ -172,8 +176,8 @@ impl PolicySet {
         self.warnings().iter().filter(|warning| warning.is_for_users)
     }
 
-    /// Those of them that say that policies are too much together. Asks that are about all of these may be denied
-    /// because the longest fail.
+    /// Those of them that say that policies are too much together. Asks that are about all of these may be denied,
+    /// because the longest fail or more is wanted than an ask may have.
     pub fn too_much_together(&self) -> impl Iterator<Item = &Diagnostic> {
         self.warnings().iter().filter(|warning| warning.is_together)
     }
@@ -273,6 +277,19 @@ fn numbers(vocabulary: &Vocabulary, index: &Index) -> Vec<[Box<[u32]>; 2]> {
         .collect();
     numbers.sort_unstable_by_key(|(number, _)| *number);
     numbers.into_iter().map(|(_, numbers)| numbers).collect()
+}
+
+/// The sides of each action, of which these are the numbers in the index.
+fn sides<'n>(vocabulary: &Vocabulary, numbers: &'n [[Box<[u32]>; 2]]) -> Vec<Sides<'n>> {
+    let sides = numbers.iter().map(|numbers| Sides {
+        numbers,
+        mutates: false,
+    });
+    let mut sides: Vec<_> = sides.collect();
+    for action in vocabulary.actions.values().flat_map(HashMap::values) {
+        sides[action.number].mutates = action.mutates;
+    }
+    sides
 }
 
 fn text(vocabulary: &Vocabulary, rules: &[TenantRule], trials: &[Trial]) -> String {
