@@ -1,6 +1,8 @@
 //! The Cedar schema of a registry: what policies may speak of, so that a misspelt word is an error when it is written.
 //!
-//! It is built as JSON, where every name is a string: no name that a tenant gives is ever glued into Cedar text.
+//! It is built as JSON, where every name is a string: no name that a tenant gives is ever glued into Cedar text. An
+//! action with two thousand types in its parameters takes a megabyte and more as a tree, so each is text before the next
+//! one is built.
 
 use crate::compile::Registry;
 use crate::diagnostics::{Diagnostic, Diagnostics};
@@ -8,8 +10,10 @@ use crate::facts::{self, AGENT, RESOURCE, TEAM, USER};
 use crate::json_schema::{Member, Record, Shape, record_of};
 use cedar_policy::{Schema, SchemaFragment};
 use model::{AttributeType, Risk, Tool, ToolAction, Window};
+use serde::Serialize;
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The context of actions without parameters that policies see. Most have the same one, and in a compiled schema they
 /// share it.
@@ -22,22 +26,38 @@ const ACTION_BYTES: usize = 6 << 10;
 const VALUE_BYTES: usize = 80;
 
 /// A schema, for people and editors that write policies.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Serialize)]
 pub struct SchemaTexts {
     /// In Cedar's own syntax.
     pub cedar: String,
     /// In Cedar's JSON form.
-    pub json: Value,
+    pub json: Box<RawValue>,
 }
 
 impl SchemaTexts {
     /// The schema of this registry.
     pub fn of(registry: Registry<'_>) -> Result<Self, Diagnostics> {
-        let json = json(registry);
-        let cedar = fragment(json.clone())?.to_cedarschema();
-        let cedar = cedar.map_err(|error| wrong(&error))?;
+        let Written { json, .. } = written(registry);
+        let fragment = SchemaFragment::from_json_str(json.get()).map_err(|error| wrong(&error))?;
+        let cedar = fragment.to_cedarschema().map_err(|error| wrong(&error))?;
         Ok(Self { cedar, json })
     }
+}
+
+/// The schema of a registry in Cedar's JSON form.
+struct Written {
+    json: Box<RawValue>,
+    /// How many values it has, as `values` counts them.
+    values: usize,
+}
+
+/// All that a schema declares.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Declared {
+    common_types: Box<RawValue>,
+    entity_types: Box<RawValue>,
+    actions: BTreeMap<String, Box<RawValue>>,
 }
 
 /// The schema that policies for this registry are validated against.
@@ -47,17 +67,15 @@ pub fn compile(registry: Registry<'_>) -> Result<Schema, Diagnostics> {
 
 /// The same, with how many bytes it takes, about.
 pub(crate) fn weighed(registry: Registry<'_>) -> Result<(Schema, usize), Diagnostics> {
-    let json = json(registry);
-    let weight = weight(registry, &json);
-    let schema = Schema::from_schema_fragments([fragment(json)?]);
-    let schema = schema.map_err(|error| wrong(&error))?;
-    Ok((schema, weight))
+    let Written { json, values } = written(registry);
+    let schema = Schema::from_json_str(json.get()).map_err(|error| wrong(&error))?;
+    Ok((schema, weight(registry, values)))
 }
 
-/// How many bytes the schema of this registry, which is this as JSON, takes once compiled.
-fn weight(registry: Registry<'_>, json: &Value) -> usize {
+/// How many bytes the schema of this registry, which has so many values as JSON, takes once compiled.
+fn weight(registry: Registry<'_>, values: usize) -> usize {
     let actions = registry.tools.values().map(|tool| 1 + tool.actions.len());
-    actions.sum::<usize>() * ACTION_BYTES + values(json) * VALUE_BYTES
+    actions.sum::<usize>() * ACTION_BYTES + values * VALUE_BYTES
 }
 
 /// How many values this one is, with those within it, where a long name counts as several.
@@ -74,16 +92,26 @@ fn values(json: &Value) -> usize {
     1 + within
 }
 
-fn json(registry: Registry<'_>) -> Value {
-    json!({"": {
-        "commonTypes": common_types(registry),
-        "entityTypes": entity_types(),
-        "actions": actions(registry),
-    }})
+/// What this registry declares, written a part at a time.
+fn written(registry: Registry<'_>) -> Written {
+    let mut values = 0;
+    let mut part = |json: &Value| {
+        values += self::values(json);
+        text(json)
+    };
+    let declared = Declared {
+        common_types: part(&common_types(registry)),
+        entity_types: part(&entity_types()),
+        actions: actions(registry)
+            .map(|(id, declaration)| (id, part(&declaration)))
+            .collect(),
+    };
+    let json = text(&BTreeMap::from([("", declared)]));
+    Written { json, values }
 }
 
-fn fragment(json: Value) -> Result<SchemaFragment, Diagnostic> {
-    SchemaFragment::from_json_value(json).map_err(|error| wrong(&error))
+fn text(json: &impl Serialize) -> Box<RawValue> {
+    to_raw_value(json).expect("a schema is written as JSON")
 }
 
 fn wrong(error: &dyn std::fmt::Display) -> Diagnostic {
@@ -120,9 +148,14 @@ pub(crate) fn input(action: &ToolAction) -> Record {
 
 /// The names of the parameters that this action declares, whether policies can see their values or not.
 pub(crate) fn declared_parameters(action: &ToolAction) -> BTreeSet<String> {
+    parameters_of(action, &input(action))
+}
+
+/// The names of the parameters that this action declares, of which policies see these.
+fn parameters_of(action: &ToolAction, input: &Record) -> BTreeSet<String> {
     let listed = action.input_schema.as_deref().map(|schema| &schema["properties"]);
     let listed = listed.and_then(Value::as_object).into_iter().flat_map(Map::keys);
-    listed.cloned().chain(input(action).into_keys()).collect()
+    listed.chain(input.keys()).cloned().collect()
 }
 
 fn entity_types() -> Value {
@@ -130,7 +163,7 @@ fn entity_types() -> Value {
     json!({
         AGENT: {
             "memberOfTypes": [TEAM],
-            "shape": record(&[
+            "shape": record([
                 ("name", string()), ("environment", optional(string())), ("owner", optional(string())),
                 ("risk_tier", string()),
             ]),
@@ -144,52 +177,47 @@ fn entity_types() -> Value {
 
 fn common_types(registry: Registry<'_>) -> Value {
     json!({
-        "AgentFacts": record(&[
+        "AgentFacts": record([
             ("name", string()), ("environment", optional(string())), ("owner", optional(string())),
             ("team", optional(string())), ("risk_tier", string()),
         ]),
-        "BudgetUsage": record(&[
+        "BudgetUsage": record([
             ("allocated", long()), ("remaining", long()), ("spent", long()),
         ]),
-        "Calls": record(&Window::ALL.map(|window| (window.as_str(), optional(named("CallsUsage"))))),
-        "CallsUsage": record(&[("limit", long()), ("used", long())]),
+        "Calls": record(Window::ALL.map(|window| (window.as_str(), optional(named("CallsUsage"))))),
+        "CallsUsage": record([("limit", long()), ("used", long())]),
         PLAIN_CONTEXT: context(Record::new(), BTreeSet::new()),
-        "Estimate": record(&[("amount", long()), ("unit", string())]),
+        "Estimate": record([("amount", long()), ("unit", string())]),
         "Attributes": shape(&Shape::Record(attributes(registry))),
-        "Run": record(&[("id", string()), ("worst", named("Source"))]),
-        "Source": record(&[("level", string()), ("rank", long())]),
-        "ToolFacts": record(&[
+        "Run": record([("id", string()), ("worst", named("Source"))]),
+        "Source": record([("level", string()), ("rank", long())]),
+        "ToolFacts": record([
             ("name", string()), ("action", string()), ("risk", string()), ("mutates", boolean()), ("canary", boolean()),
         ]),
-        "TrustFacts": record(&[
+        "TrustFacts": record([
             ("claimed", string()), ("level", string()), ("rank", long()), ("signed", boolean()),
         ]),
-        "Usage": record(&[
+        "Usage": record([
             ("budget", optional(named("BudgetUsage"))), ("calls", named("Calls")),
             ("estimate", optional(named("Estimate"))),
         ]),
     })
 }
 
-fn actions(registry: Registry<'_>) -> Value {
-    let mut actions = Map::new();
+/// The actions of this registry and the groups that they are in, each made when it is wanted.
+fn actions(registry: Registry<'_>) -> impl Iterator<Item = (String, Value)> {
     // Groups are declared also where nothing is in them, so that a policy about them is valid in any registry.
-    for group in [facts::READ.to_owned(), facts::MUTATE.to_owned()] {
-        actions.insert(group, json!({}));
-    }
-    for risk in Risk::ALL {
-        actions.insert(facts::risk_group(risk), json!({}));
-    }
-    for (name, tool) in registry.tools {
-        actions.insert(facts::tool_group(name.as_str()), json!({}));
-        for action in tool.actions.values() {
-            actions.insert(
-                facts::action_id(name.as_str(), action.name.as_str()),
-                declaration(tool, action),
-            );
-        }
-    }
-    Value::Object(actions)
+    let groups = [facts::READ.to_owned(), facts::MUTATE.to_owned()].into_iter();
+    let groups = groups.chain(Risk::ALL.into_iter().map(facts::risk_group));
+    let of_tools = registry.tools.iter().flat_map(|(name, tool)| {
+        let group = (facts::tool_group(name.as_str()), json!({}));
+        let actions = tool.actions.values().map(move |action| {
+            let id = facts::action_id(name.as_str(), action.name.as_str());
+            (id, declaration(tool, action))
+        });
+        std::iter::once(group).chain(actions)
+    });
+    groups.map(|group| (group, json!({}))).chain(of_tools)
 }
 
 fn declaration(tool: &Tool, action: &ToolAction) -> Value {
@@ -198,28 +226,30 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
         facts::risk_group(action.risk),
         facts::tool_group(tool.name.as_str()),
     ];
-    let (input, declared) = (input(action), declared_parameters(action));
+    let input = input(action);
+    let declared = parameters_of(action, &input);
     let context = if input.is_empty() && declared.is_empty() {
         named(PLAIN_CONTEXT)
     } else {
         context(input, declared)
     };
-    json!({
-        "memberOf": groups.map(|group| json!({"id": group})),
-        "appliesTo": {
-            "principalTypes": [AGENT, USER],
-            "resourceTypes": [RESOURCE],
-            "context": context,
-        },
-    })
+    let applies_to = object([
+        ("principalTypes", json!([AGENT, USER])),
+        ("resourceTypes", json!([RESOURCE])),
+        ("context", context),
+    ]);
+    object([
+        ("memberOf", json!(groups.map(|group| json!({"id": group})))),
+        ("appliesTo", applies_to),
+    ])
 }
 
 /// The context of actions with this input, that declare these parameters.
 fn context(input: Record, declared: BTreeSet<String>) -> Value {
-    record(&[
+    record([
         ("input", shape(&Shape::Record(input))),
-        ("parameters", set(&string())),
-        ("targets", set(&string())),
+        ("parameters", set(string())),
+        ("targets", set(string())),
         ("target_stated", boolean()),
         ("trust", named("TrustFacts")),
         ("tool", named("ToolFacts")),
@@ -238,8 +268,7 @@ fn context(input: Record, declared: BTreeSet<String>) -> Value {
 /// `context.sources`: a level for each parameter that an action declares.
 fn sources(declared: BTreeSet<String>) -> Value {
     let members = declared.into_iter();
-    let members = members.map(|name| (name, named("Source")));
-    json!({"type": "Record", "attributes": members.collect::<Map<_, _>>()})
+    of_members(members.map(|name| (name, named("Source"))))
 }
 
 fn shape(of: &Shape) -> Value {
@@ -248,20 +277,33 @@ fn shape(of: &Shape) -> Value {
         Shape::Long => long(),
         Shape::Bool => boolean(),
         Shape::Decimal => json!({"type": "Extension", "name": "decimal"}),
-        Shape::Set(items) => set(&shape(items)),
-        Shape::Record(members) => {
-            let attributes = members.iter().map(|(name, member)| {
-                let of = shape(&member.shape);
-                (name.clone(), if member.required { of } else { optional(of) })
-            });
-            json!({"type": "Record", "attributes": attributes.collect::<Map<_, _>>()})
-        }
+        Shape::Set(items) => set(shape(items)),
+        Shape::Record(members) => of_members(members.iter().map(|(name, member)| {
+            let of = shape(&member.shape);
+            (name.clone(), if member.required { of } else { optional(of) })
+        })),
     }
 }
 
-fn record(members: &[(&str, Value)]) -> Value {
-    let attributes = members.iter().map(|(name, of)| ((*name).to_owned(), of.clone()));
-    json!({"type": "Record", "attributes": attributes.collect::<Map<_, _>>()})
+fn record<const N: usize>(members: [(&str, Value); N]) -> Value {
+    of_members(members.into_iter().map(|(name, of)| (name.to_owned(), of)))
+}
+
+/// The type of objects with these members.
+fn of_members(members: impl Iterator<Item = (String, Value)>) -> Value {
+    let members = members.collect();
+    object([
+        ("type", Value::from("Record")),
+        ("attributes", Value::Object(members)),
+    ])
+}
+
+/// An object with these members, which `json!` would copy.
+fn object<const N: usize>(members: [(&str, Value); N]) -> Value {
+    let members = members
+        .into_iter()
+        .map(|(name, member)| (name.to_owned(), member));
+    Value::Object(members.collect())
 }
 
 fn optional(mut of: Value) -> Value {
@@ -281,8 +323,8 @@ fn boolean() -> Value {
     json!({"type": "Boolean"})
 }
 
-fn set(items: &Value) -> Value {
-    json!({"type": "Set", "element": items})
+fn set(items: Value) -> Value {
+    object([("type", Value::from("Set")), ("element", items)])
 }
 
 fn named(common: &str) -> Value {
@@ -313,7 +355,8 @@ mod tests {
             action("list", false, Some(json!({"type": "object"}))),
             action("send", true, Some(to)),
         ];
-        let json = of([tool("mail", actions)], json);
+        let text = of([tool("mail", actions)], |registry| written(registry).json);
+        let json: Value = serde_json::from_str(text.get()).unwrap();
         let context = |name: &str| &json[""]["actions"][name]["appliesTo"]["context"];
         assert_eq!(*context("mail/read"), named(PLAIN_CONTEXT));
         assert_eq!(*context("mail/list"), named(PLAIN_CONTEXT));

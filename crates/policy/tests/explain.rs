@@ -218,7 +218,7 @@ fn what_cedar_saw_fits_the_schema_that_policies_are_validated_against() {
         },
     ] {
         let (schema, _) = Schema::from_cedarschema_str(&world.schema_texts().cedar).unwrap();
-        let again = Schema::from_json_value(world.schema_texts().json).unwrap();
+        let again = Schema::from_json_str(world.schema_texts().json.get()).unwrap();
         assert_eq!(again.actions().count(), schema.actions().count());
         let request = explained(&world, &[]).request.unwrap();
         let uid = |text: &str| text.parse::<EntityUid>().unwrap();

@@ -11,7 +11,6 @@ use axum::extract::State;
 use model::Directory;
 use policy::{Diagnostic, PolicySet, SchemaTexts};
 use serde::Serialize;
-use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -77,7 +76,7 @@ fn short_of_people(set: &PolicySet, directory: &Directory) -> Vec<Diagnostic> {
 pub async fn schema(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
-) -> Result<Json<Box<RawValue>>, Refusal> {
+) -> Result<Json<SchemaTexts>, Refusal> {
     let permit = gateway.drafts.acquire(caller.tenant()).await?;
     let tenant = read(&gateway, &caller)?;
     let work = tokio::task::spawn_blocking(move || {
@@ -94,13 +93,11 @@ pub async fn schema(
     schema.map(Json)
 }
 
-fn written(directory: &Directory) -> Result<Box<RawValue>, Refusal> {
-    let texts = SchemaTexts::of(compiling::registry(directory)).map_err(|diagnostics| {
+fn written(directory: &Directory) -> Result<SchemaTexts, Refusal> {
+    SchemaTexts::of(compiling::registry(directory)).map_err(|diagnostics| {
         tracing::error!(%diagnostics, "the schema of a tenant could not be written");
         not_written()
-    })?;
-    let both = json!({"cedar": texts.cedar, "json": texts.json});
-    Ok(serde_json::value::to_raw_value(&both).expect("a schema is written as JSON"))
+    })
 }
 
 fn not_written() -> Refusal {
