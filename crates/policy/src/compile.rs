@@ -148,8 +148,8 @@ impl Compiler {
     /// their links make too much of them, and none may be there that can never match, tests for a member that nothing
     /// has, asks for what is not known of what it names, is wrong for users, has too long a name, pattern, path or
     /// condition, an `in` that goes through too much, or too much of a text within `if`s. Nor may the schemas of the
-    /// registry take too much memory. What was so before, with what is in force now, does not stand in the way of other
-    /// changes.
+    /// registry take too much memory, or give policies too many types to look at. What was so before, with what is in
+    /// force now, does not stand in the way of other changes.
     pub fn compile_new(
         &self,
         candidate: Candidate<'_>,

@@ -6,7 +6,7 @@
 
 use jsonschema::Draft;
 use serde_json::Value;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// How deep types may nest: deeper than schemas that people write, and far from what recursion could not bear.
 const DEPTH_MAX: usize = 16;
@@ -42,14 +42,24 @@ pub(crate) struct Member {
     pub(crate) required: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many schemas were read on this thread.
+    pub(crate) static SCHEMAS_READ: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// The members that the parameters of an action with this schema have.
 pub(crate) fn record_of(schema: &Value) -> Record {
+    #[cfg(test)]
+    SCHEMAS_READ.set(SCHEMAS_READ.get() + 1);
     let mut reading = Reading {
         root: schema,
         draft: Draft::default().detect(schema),
         is_embedded: false,
         types_left: TYPES_MAX,
         open: BTreeSet::new(),
+        required: HashMap::new(),
+        enums: HashMap::new(),
     };
     // Parameters are an object whatever the schema says, so a missing `type` leaves nothing open here.
     let listed = if reading.is_reference_alone(schema) {
@@ -84,6 +94,7 @@ impl Typed {
 }
 
 /// The values that a schema's own keywords leave over.
+#[derive(Clone, Copy)]
 enum Kind<'s> {
     /// Only null.
     Null,
@@ -102,6 +113,11 @@ struct Reading<'s> {
     types_left: usize,
     /// The references that are being followed: one that comes again is a cycle.
     open: BTreeSet<&'s str>,
+    /// The names that schemas require, by where these are. References lead to one schema as often as there may be
+    /// types, and a list in it may be as long as the text.
+    required: HashMap<*const Value, BTreeSet<&'s str>>,
+    /// The kinds of what is listed in `enum`, by where the list is.
+    enums: HashMap<*const Vec<Value>, Kind<'s>>,
 }
 
 impl<'s> Reading<'s> {
@@ -152,22 +168,31 @@ impl<'s> Reading<'s> {
     }
 
     fn object(&mut self, schema: &'s Value, depth: usize) -> Option<Shape> {
+        // Nothing within it has a type, and there may be thousands of members.
+        if depth >= DEPTH_MAX {
+            return None;
+        }
         let properties = schema.get("properties")?.as_object()?;
-        let required: BTreeSet<&str> = schema
-            .get("required")
-            .and_then(Value::as_array)
-            .map(|names| names.iter().filter_map(Value::as_str).collect())
-            .unwrap_or_default();
         // In the order of their names, so that two spellings of one schema give one type.
         let properties: BTreeMap<&'s String, &'s Value> = properties.iter().collect();
         let mut members = Record::new();
         for (name, property) in properties {
             if let Some(Typed { shape, nullable }) = self.typed(property, depth + 1) {
-                let required = required.contains(name.as_str()) && !nullable;
+                let required = !nullable && self.requires(schema, name);
                 members.insert(name.clone(), Member { shape, required });
             }
         }
         (!members.is_empty()).then_some(Shape::Record(members))
+    }
+
+    /// Whether a schema requires this member. Its names are collected only if there is one that has a type.
+    fn requires(&mut self, schema: &'s Value, name: &str) -> bool {
+        let required = self.required.entry(std::ptr::from_ref(schema));
+        let required = required.or_insert_with(|| {
+            let names = schema.get("required").and_then(Value::as_array);
+            names.into_iter().flatten().filter_map(Value::as_str).collect()
+        });
+        required.contains(name)
     }
 
     fn composed(&mut self, schema: &'s Value, depth: usize) -> Option<Typed> {
@@ -199,7 +224,7 @@ impl<'s> Reading<'s> {
         // What a reference leads to is of the version of the whole, whatever it says of itself.
         self.draft = Draft::default().detect(self.root);
         // From there on references are relative to the name that was passed, or that it has.
-        let passes_a_name = self.on_the_way(pointer).any(|schema| self.has_a_name(schema));
+        let passes_a_name = self.passes_a_name(pointer);
         self.is_embedded = passes_a_name || (!std::ptr::eq(target, self.root) && self.has_a_name(target));
         let typed = self.typed_here(target, depth + 1);
         (self.draft, self.is_embedded) = (outside, false);
@@ -213,7 +238,10 @@ impl<'s> Reading<'s> {
         let mut nullable = false;
         for alternative in alternatives {
             if matches!(self.kind_of(alternative), Kind::Null) {
-                nullable = true;
+                // One is usual, and thousands take as long as other types.
+                if std::mem::replace(&mut nullable, true) {
+                    self.types_left = self.types_left.checked_sub(1)?;
+                }
                 continue;
             }
             let typed = self.typed(alternative, depth + 1)?;
@@ -227,7 +255,7 @@ impl<'s> Reading<'s> {
         common.map(|Typed { shape, .. }| Typed { shape, nullable })
     }
 
-    fn kind_of(&self, schema: &'s Value) -> Kind<'s> {
+    fn kind_of(&mut self, schema: &'s Value) -> Kind<'s> {
         if self.is_reference_alone(schema) {
             return Kind::Open;
         }
@@ -237,7 +265,10 @@ impl<'s> Reading<'s> {
             Some(Value::Array(words)) => kind_of_words(words.iter().filter_map(Value::as_str)),
             _ => match (constant, schema.get("enum").and_then(Value::as_array)) {
                 (Some(value), _) => kind_of_words(std::iter::once(word_of(value))),
-                (None, Some(values)) => kind_of_words(values.iter().map(word_of)),
+                (None, Some(values)) => {
+                    let kind = self.enums.entry(std::ptr::from_ref(values));
+                    *kind.or_insert_with(|| kind_of_words(values.iter().map(word_of)))
+                }
                 (None, None) => Kind::Open,
             },
         }
@@ -260,10 +291,20 @@ impl<'s> Reading<'s> {
         name.is_some_and(|name| !name.starts_with('#'))
     }
 
-    /// What is passed on the way to what a pointer names.
-    fn on_the_way<'p>(&'p self, pointer: &'p str) -> impl Iterator<Item = &'s Value> + 'p {
-        let ends = pointer.match_indices('/').map(|(end, _)| end).skip(1);
-        ends.filter_map(|end| self.root.pointer(&pointer[..end]))
+    /// Whether a schema that has a name is passed on the way to what a pointer names.
+    fn passes_a_name(&self, pointer: &str) -> bool {
+        let (mut passed, mut begin) = (self.root, 0);
+        for (end, _) in pointer.match_indices('/').skip(1) {
+            // A step at a time: each from the root on, a long way would be walked as often as it has steps.
+            let Some(next) = passed.pointer(&pointer[begin..end]) else {
+                return false;
+            };
+            if self.has_a_name(next) {
+                return true;
+            }
+            (passed, begin) = (next, end);
+        }
+        false
     }
 }
 

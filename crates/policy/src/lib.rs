@@ -87,7 +87,7 @@ pub use question::{Fact, Question, RunFacts, Unanswerable, UserFacts};
 pub use read::ReadQuestion;
 pub use rule::Blind;
 pub use ruling::{Obligation, PolicyFault, PolicyId, Ruling, Rulings};
-pub use schema::SchemaTexts;
+pub use schema::{SchemaError, SchemaTexts};
 pub use set::PolicySet;
 pub use slice::{ActionSide, Effect, Ground, Part, Principals, Slice, Slicer, TooMuch};
 pub use suite::{Report, Suite, SuiteError, SuiteTexts, TestResult};

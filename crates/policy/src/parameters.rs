@@ -93,6 +93,8 @@ pub(crate) struct ParameterRules {
     is_closed: bool,
     /// The members of `TARGETS` that the action declares.
     targets: Vec<&'static str>,
+    /// How many types the action has in the schema that policies are validated against.
+    types: usize,
 }
 
 /// What parameters have to satisfy.
@@ -133,10 +135,13 @@ impl ParameterRules {
     /// The rules of this action.
     pub(crate) fn of(action: &ToolAction) -> Result<Self, Diagnostic> {
         let schema = action.input_schema.as_deref();
+        let record = schema::input(action);
+        let declared = schema::parameters_of(action, &record);
         Ok(Self {
             check: schema.map_or(Ok(Check::Nothing), Check::against)?,
-            record: schema::input(action),
-            declared: schema::declared_parameters(action).into_iter().collect(),
+            types: schema::types_of(&record, &declared),
+            record,
+            declared: declared.into_iter().collect(),
             is_closed: schema.is_some_and(is_closed),
             targets: declared_targets(action),
         })
@@ -168,6 +173,11 @@ impl ParameterRules {
             Check::Schema { weight, .. } => *weight,
             Check::Nothing | Check::Unchecked(_) => 0,
         }
+    }
+
+    /// How many types the action has in the schema that policies are validated against.
+    pub(crate) const fn types(&self) -> usize {
+        self.types
     }
 
     /// The parameters in this text, if they have the types that policies rely on, whatever else the schema asks for.

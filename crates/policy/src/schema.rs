@@ -8,12 +8,13 @@ use crate::compile::Registry;
 use crate::diagnostics::{Diagnostic, Diagnostics};
 use crate::facts::{self, AGENT, RESOURCE, TEAM, USER};
 use crate::json_schema::{Member, Record, Shape, record_of};
+use crate::parameters;
 use cedar_policy::{Schema, SchemaFragment};
 use model::{AttributeType, Risk, Tool, ToolAction, Window};
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The context of actions without parameters that policies see. Most have the same one, and in a compiled schema they
 /// share it.
@@ -25,6 +26,11 @@ const ACTION_BYTES: usize = 6 << 10;
 /// some seventy, and with it ten thousand actions were measured to take 120 MB.
 const VALUE_BYTES: usize = 80;
 
+/// How many types the parameters of all actions of a registry may come to, as `types` counts them: ten thousand actions
+/// with fifty parameters each. To make a schema of so many takes a core for some seconds, and much memory meanwhile.
+/// References multiply them, so no text's length is a bound.
+pub(crate) const TYPES_MAX: usize = 500_000;
+
 /// A schema, for people and editors that write policies.
 #[derive(Debug, Clone, Serialize)]
 pub struct SchemaTexts {
@@ -35,13 +41,32 @@ pub struct SchemaTexts {
 }
 
 impl SchemaTexts {
-    /// The schema of this registry.
-    pub fn of(registry: Registry<'_>) -> Result<Self, Diagnostics> {
+    /// The schema of this registry. One that has too many types is not begun, whether it is in force or not.
+    pub fn of(registry: Registry<'_>) -> Result<Self, SchemaError> {
+        if has_too_many_types(registry) {
+            return Err(SchemaError::TooManyTypes);
+        }
         let Written { json, .. } = written(registry);
-        let fragment = SchemaFragment::from_json_str(json.get()).map_err(|error| wrong(&error))?;
-        let cedar = fragment.to_cedarschema().map_err(|error| wrong(&error))?;
+        let fragment = SchemaFragment::from_json_str(json.get());
+        let fragment = fragment.map_err(|error| SchemaError::Wrong(wrong(&error)))?;
+        let cedar = fragment.to_cedarschema();
+        let cedar = cedar.map_err(|error| SchemaError::Wrong(wrong(&error)))?;
         Ok(Self { cedar, json })
     }
+}
+
+/// Why a schema is not written.
+#[derive(Debug, thiserror::Error)]
+pub enum SchemaError {
+    /// It would have too many types.
+    #[error(
+        "the parameters of all actions come to more than {} types, and no schema of so many is written; list fewer properties, refer less often to what has many, or delete tools that are not needed any more",
+        TYPES_MAX
+    )]
+    TooManyTypes,
+    /// The tools make none.
+    #[error("{0}")]
+    Wrong(Diagnostic),
 }
 
 /// The schema of a registry in Cedar's JSON form.
@@ -90,6 +115,49 @@ fn values(json: &Value) -> usize {
         _ => 0,
     };
     1 + within
+}
+
+/// How many types the context of this action has of its own. Nothing is made for Cedar to know it.
+pub(crate) fn types(action: &ToolAction) -> usize {
+    let input = input(action);
+    types_of(&input, &parameters_of(action, &input))
+}
+
+/// How many types the context of actions has of its own that declare these parameters, of which policies see these: one
+/// for each of them, with the level of its source, and one for each type within it. A long name counts as several.
+pub(crate) fn types_of(input: &Record, declared: &BTreeSet<String>) -> usize {
+    let unseen = declared.iter().filter(|name| !input.contains_key(*name));
+    types_in(input) + unseen.map(|name| types_of_name(name)).sum::<usize>()
+}
+
+fn types_in(members: &Record) -> usize {
+    let each = members.iter();
+    let each = each.map(|(name, member)| types_of_name(name) + types_within(&member.shape));
+    each.sum()
+}
+
+fn types_within(shape: &Shape) -> usize {
+    match shape {
+        Shape::Record(members) => types_in(members),
+        Shape::Set(items) => 1 + types_within(items),
+        Shape::String | Shape::Long | Shape::Bool | Shape::Decimal => 0,
+    }
+}
+
+/// How many types a member of this name counts as.
+const fn types_of_name(name: &str) -> usize {
+    1 + name.len() / VALUE_BYTES
+}
+
+/// Whether the parameters of all actions come to more types than they may. Once they do, no more are counted.
+fn has_too_many_types(registry: Registry<'_>) -> bool {
+    let mut actions = registry.tools.values().flat_map(|tool| tool.actions.values());
+    let (mut count, mut types_by_digest) = (0, HashMap::new());
+    actions.any(|action| {
+        let types_of_one = types_by_digest.entry(parameters::digest(action));
+        count += *types_of_one.or_insert_with(|| types(action));
+        count > TYPES_MAX
+    })
 }
 
 /// What this registry declares, written a part at a time.
@@ -152,7 +220,7 @@ pub(crate) fn declared_parameters(action: &ToolAction) -> BTreeSet<String> {
 }
 
 /// The names of the parameters that this action declares, of which policies see these.
-fn parameters_of(action: &ToolAction, input: &Record) -> BTreeSet<String> {
+pub(crate) fn parameters_of(action: &ToolAction, input: &Record) -> BTreeSet<String> {
     let listed = action.input_schema.as_deref().map(|schema| &schema["properties"]);
     let listed = listed.and_then(Value::as_object).into_iter().flat_map(Map::keys);
     listed.chain(input.keys()).cloned().collect()
@@ -186,7 +254,7 @@ fn common_types(registry: Registry<'_>) -> Value {
         ]),
         "Calls": record(Window::ALL.map(|window| (window.as_str(), optional(named("CallsUsage"))))),
         "CallsUsage": record([("limit", long()), ("used", long())]),
-        PLAIN_CONTEXT: context(Record::new(), BTreeSet::new()),
+        PLAIN_CONTEXT: context(&Record::new(), &BTreeSet::new()),
         "Estimate": record([("amount", long()), ("unit", string())]),
         "Attributes": shape(&Shape::Record(attributes(registry))),
         "Run": record([("id", string()), ("worst", named("Source"))]),
@@ -204,30 +272,39 @@ fn common_types(registry: Registry<'_>) -> Value {
     })
 }
 
-/// The actions of this registry and the groups that they are in, each made when it is wanted.
+/// The actions of this registry and the groups that they are in, each made when it is wanted. A schema that several
+/// actions have is read once: to follow its references may take long, also where they lead to nothing.
 fn actions(registry: Registry<'_>) -> impl Iterator<Item = (String, Value)> {
     // Groups are declared also where nothing is in them, so that a policy about them is valid in any registry.
     let groups = [facts::READ.to_owned(), facts::MUTATE.to_owned()].into_iter();
     let groups = groups.chain(Risk::ALL.into_iter().map(facts::risk_group));
-    let of_tools = registry.tools.iter().flat_map(|(name, tool)| {
-        let group = (facts::tool_group(name.as_str()), json!({}));
-        let actions = tool.actions.values().map(move |action| {
-            let id = facts::action_id(name.as_str(), action.name.as_str());
-            (id, declaration(tool, action))
-        });
-        std::iter::once(group).chain(actions)
+    let of_tools = registry.tools.keys();
+    let groups = groups.chain(of_tools.map(|name| facts::tool_group(name.as_str())));
+    let actions = registry.tools.values().flat_map(|tool| {
+        let actions = tool.actions.values();
+        actions.map(move |action| (tool, action))
     });
-    groups.map(|group| (group, json!({}))).chain(of_tools)
+    let mut seen_by_digest = HashMap::new();
+    let actions = actions.map(move |(tool, action)| {
+        let seen = seen_by_digest.entry(parameters::digest(action));
+        let (input, declared) = seen.or_insert_with(|| {
+            let input = input(action);
+            let declared = parameters_of(action, &input);
+            (input, declared)
+        });
+        let id = facts::action_id(tool.name.as_str(), action.name.as_str());
+        (id, declaration(tool, action, input, declared))
+    });
+    groups.map(|group| (group, json!({}))).chain(actions)
 }
 
-fn declaration(tool: &Tool, action: &ToolAction) -> Value {
+/// What is declared of this action, of whose parameters policies see these, and which declares those.
+fn declaration(tool: &Tool, action: &ToolAction, input: &Record, declared: &BTreeSet<String>) -> Value {
     let groups = [
         facts::effect_group(action.mutates_state).to_owned(),
         facts::risk_group(action.risk),
         facts::tool_group(tool.name.as_str()),
     ];
-    let input = input(action);
-    let declared = parameters_of(action, &input);
     let context = if input.is_empty() && declared.is_empty() {
         named(PLAIN_CONTEXT)
     } else {
@@ -245,9 +322,9 @@ fn declaration(tool: &Tool, action: &ToolAction) -> Value {
 }
 
 /// The context of actions with this input, that declare these parameters.
-fn context(input: Record, declared: BTreeSet<String>) -> Value {
+fn context(input: &Record, declared: &BTreeSet<String>) -> Value {
     record([
-        ("input", shape(&Shape::Record(input))),
+        ("input", of_record(input)),
         ("parameters", set(string())),
         ("targets", set(string())),
         ("target_stated", boolean()),
@@ -266,9 +343,9 @@ fn context(input: Record, declared: BTreeSet<String>) -> Value {
 }
 
 /// `context.sources`: a level for each parameter that an action declares.
-fn sources(declared: BTreeSet<String>) -> Value {
-    let members = declared.into_iter();
-    of_members(members.map(|name| (name, named("Source"))))
+fn sources(declared: &BTreeSet<String>) -> Value {
+    let members = declared.iter();
+    of_members(members.map(|name| (name.clone(), named("Source"))))
 }
 
 fn shape(of: &Shape) -> Value {
@@ -278,11 +355,15 @@ fn shape(of: &Shape) -> Value {
         Shape::Bool => boolean(),
         Shape::Decimal => json!({"type": "Extension", "name": "decimal"}),
         Shape::Set(items) => set(shape(items)),
-        Shape::Record(members) => of_members(members.iter().map(|(name, member)| {
-            let of = shape(&member.shape);
-            (name.clone(), if member.required { of } else { optional(of) })
-        })),
+        Shape::Record(members) => of_record(members),
     }
+}
+
+fn of_record(members: &Record) -> Value {
+    of_members(members.iter().map(|(name, member)| {
+        let of = shape(&member.shape);
+        (name.clone(), if member.required { of } else { optional(of) })
+    }))
 }
 
 fn record<const N: usize>(members: [(&str, Value); N]) -> Value {
@@ -334,7 +415,8 @@ fn named(common: &str) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::world::{action, tool};
+    use crate::json_schema::SCHEMAS_READ;
+    use crate::world::{action, name, tool};
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
@@ -369,6 +451,19 @@ mod tests {
     }
 
     #[test]
+    fn a_schema_that_several_actions_have_is_read_once() {
+        let to = json!({"type": "object", "properties": {"to": {"type": "string"}}});
+        let actions = ["send", "forward"].map(|name| action(name, true, Some(to.clone())));
+        of([tool("mail", actions)], |registry| {
+            let before = SCHEMAS_READ.get();
+            written(registry);
+            assert_eq!(SCHEMAS_READ.get() - before, 1);
+            assert!(!has_too_many_types(registry));
+            assert_eq!(SCHEMAS_READ.get() - before, 2);
+        });
+    }
+
+    #[test]
     fn a_schema_weighs_what_its_actions_take_and_more_where_they_share_no_context() {
         let weigh = |count: usize, schema: Option<Value>| {
             let actions = (0..count).map(|number| action(&format!("a{number}"), false, schema.clone()));
@@ -380,11 +475,51 @@ mod tests {
         let to = json!({"type": "object", "properties": {"to": {"type": "string"}}});
         let own = (weigh(100, Some(to)) - none) / 100;
         assert!(own > each + 40 * VALUE_BYTES, "{own} and {each}");
-        // The name of a parameter stands there twice: its source has it as well.
+        // The name of a parameter stands there twice: the level of its source has it as well.
         let with_name = |bytes: usize| {
             let properties = Map::from_iter([("n".repeat(bytes), json!({"type": "string"}))]);
             weigh(1, Some(json!({"properties": properties})))
         };
         assert_eq!(with_name(8_000) - with_name(2), 2 * 8_000);
+    }
+
+    /// How many types an action with this schema has.
+    fn types_with(schema: Value) -> usize {
+        types(&action("a", false, Some(schema)))
+    }
+
+    #[test]
+    fn each_parameter_counts_whether_policies_see_it_or_not_and_so_does_each_type_within_one() {
+        assert_eq!(types(&action("a", false, None)), 0);
+        let text = json!({"type": "string"});
+        assert_eq!(types_with(json!({"properties": {"a": text, "b": {}}})), 2);
+        let list = json!({"type": "array", "items": {"type": "array", "items": text}});
+        assert_eq!(types_with(json!({"properties": {"a": list}})), 3);
+        let object = json!({"type": "object", "properties": {"b": text, "c": text}});
+        assert_eq!(types_with(json!({"properties": {"a": object}})), 3);
+        // What is referred to is written out for each reference.
+        let reference = json!({"$ref": "#/$defs/a"});
+        let properties = json!({"a": reference, "b": reference});
+        let referring = json!({"properties": properties, "$defs": {"a": object}});
+        assert_eq!(types_with(referring), 6);
+        let long = Map::from_iter([("n".repeat(10 * VALUE_BYTES), text)]);
+        assert_eq!(types_with(json!({"properties": long})), 11);
+    }
+
+    #[test]
+    fn a_schema_with_too_many_types_is_not_written() {
+        let count = 1_000;
+        let names = (0..count).map(|number| (format!("p{number}"), json!({})));
+        let properties = names.collect::<Map<_, _>>();
+        let one = || action("a", false, Some(json!({"properties": properties})));
+        let shared = one();
+        let actions = (0..=TYPES_MAX / count).map(|number| ToolAction {
+            name: name(&format!("a{number}")),
+            ..shared.clone()
+        });
+        let refused = of([tool("t", actions)], SchemaTexts::of);
+        assert!(matches!(refused, Err(SchemaError::TooManyTypes)));
+        let within = of([tool("t", [one()])], SchemaTexts::of);
+        assert!(within.unwrap().cedar.contains("p999"));
     }
 }

@@ -9,7 +9,7 @@ use crate::http::{Code, Json, Refusal, SetJson, TenantCaller};
 use axum::Extension;
 use axum::extract::State;
 use model::Directory;
-use policy::{Diagnostic, PolicySet, SchemaTexts};
+use policy::{Diagnostic, PolicySet, SchemaError, SchemaTexts};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -94,12 +94,34 @@ pub async fn schema(
 }
 
 fn written(directory: &Directory) -> Result<SchemaTexts, Refusal> {
-    SchemaTexts::of(compiling::registry(directory)).map_err(|diagnostics| {
-        tracing::error!(%diagnostics, "the schema of a tenant could not be written");
-        not_written()
-    })
+    SchemaTexts::of(compiling::registry(directory)).map_err(|error| refusal(&error))
+}
+
+fn refusal(error: &SchemaError) -> Refusal {
+    match error {
+        SchemaError::TooManyTypes => Refusal::new(Code::Conflict, error.to_string()),
+        SchemaError::Wrong(diagnostic) => {
+            tracing::error!(%diagnostic, "the schema of a tenant could not be written");
+            not_written()
+        }
+    }
 }
 
 fn not_written() -> Refusal {
     Refusal::new(Code::Internal, "the schema could not be written")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_do_about_a_schema_with_too_many_types_is_told() {
+        let problem = refusal(&SchemaError::TooManyTypes);
+        assert_eq!(problem.code(), Code::Conflict);
+        let problem = problem.to_problem("req-7");
+        for part in ["more than 500000 types", "list fewer properties"] {
+            assert!(problem.contains(part), "{problem}");
+        }
+    }
 }

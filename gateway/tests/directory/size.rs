@@ -4,7 +4,7 @@ use crate::Acme;
 use crate::support::Reply;
 use gateway::gateway::Options;
 use model::directory::ACTION_BYTES;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 /// Room for a key of an admin and three users of a thousand bytes.
 const BYTES_MAX: usize = 4_096;
@@ -241,6 +241,45 @@ async fn schemas_that_take_much_memory_come_in_by_no_door() {
     assert_too_heavy(&acme.admin("PUT", "/v1/tools/mail", body).await);
     let body = json!({"tools": listed.collect::<Vec<_>>()});
     assert_too_heavy(&acme.admin("POST", "/v1/tools/mail/import", body).await);
+    acme.assert_silent().await;
+}
+
+#[tokio::test]
+async fn schemas_that_give_policies_too_many_types_come_in_by_no_door() {
+    let options = Options {
+        body_bytes_max: 1 << 20,
+        ..Options::default()
+    };
+    let acme = Acme::open_with(options).await;
+    let members = (0..97).map(|number| (format!("m{number}"), json!({"type": "string"})));
+    let members = members.collect::<Map<_, _>>();
+    let properties = (0..20).map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/a"})));
+    let properties = properties.collect::<Map<_, _>>();
+    let defined = json!({"a": {"type": "object", "properties": members}});
+    let schema = json!({"type": "object", "properties": properties, "$defs": defined});
+    let actions = (0..256).map(|number| {
+        let name = format!("a{number}");
+        json!({"name": name, "mutates_state": true, "risk": "high", "input_schema": schema})
+    });
+    let listed = (0..256).map(|number| json!({"name": format!("a{number}"), "inputSchema": schema}));
+    let put = json!({"actions": actions.collect::<Vec<_>>()});
+    let import = json!({"tools": listed.collect::<Vec<_>>()});
+    for (method, path, body) in [
+        ("PUT", "/v1/tools/mail", put),
+        ("POST", "/v1/tools/mail/import", import),
+    ] {
+        let reply = acme.admin(method, path, body).await;
+        let detail = reply.problem(422, "policy_invalid");
+        for part in [
+            "1960 types",
+            "come to 501760",
+            "may come to 500000",
+            "delete tools",
+            "nothing was changed",
+        ] {
+            assert!(detail.contains(part), "{detail}");
+        }
+    }
     acme.assert_silent().await;
 }
 

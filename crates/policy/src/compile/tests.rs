@@ -7,7 +7,7 @@ use crate::read_set::ReadSet;
 use crate::ruling::Ruling;
 use crate::world::{World, action, tool};
 use model::{AgentId, ReasonCode, SlashFreeName};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use std::cell::Cell;
 
 fn policies(count: usize) -> Vec<TenantPolicy> {
@@ -1265,4 +1265,64 @@ fn schemas_in_force_that_take_more_memory_may_stay_and_become_less() {
     let measured: usize = heavy(3).actions.values().map(parameters::weight).sum();
     assert_eq!(known, measured);
     assert!(known > 2 * weight::WEIGHT_MAX);
+}
+
+/// A tool with so many actions, each with 840 types: forty references to an object of twenty members.
+fn referring(name: &str, count: usize) -> Tool {
+    let members = (0..20).map(|number| (format!("m{number}"), json!({"type": "string"})));
+    let members = members.collect::<Map<_, _>>();
+    let properties = (0..40).map(|number| (format!("p{number}"), json!({"$ref": "#/$defs/a"})));
+    let properties = properties.collect::<Map<_, _>>();
+    let schema = json!({"properties": properties, "$defs": {"a": {"type": "object", "properties": members}}});
+    let actions = (0..count).map(|number| action(&format!("x{number}"), true, Some(schema.clone())));
+    tool(name, actions)
+}
+
+/// Whether these tools may come in the place of those, as far as that is known before anything is compiled.
+fn weighed(compiler: &Compiler, tools: Vec<Tool>, before: Option<Vec<Tool>>) -> Result<(), Diagnostics> {
+    with_tools(&[], tools, |candidate| match before {
+        None => compiler.check_weight(candidate.registry, None),
+        Some(before) => with_tools(&[], before, |before| {
+            compiler.check_weight(candidate.registry, Some(before.registry))
+        }),
+    })
+}
+
+#[test]
+fn the_parameters_of_all_actions_come_to_no_more_types_than_a_schema_is_made_of() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    // That is what each action has for itself, however many have the same schema.
+    assert!(weighed(&compiler, vec![referring("many", 595)], None).is_ok());
+    let Diagnostics(found) = with_registry(&compiler, vec![referring("many", 596)], None).unwrap_err();
+    let [fault] = &found[..] else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        fault.message,
+        "the input schema of `many/x0` gives policies 840 types to look at, those of all actions together come to 500640, and may come to 500000: list fewer properties, refer less often to what has many, shorten names, or delete tools that are not needed any more"
+    );
+    assert!(Diagnostics(found).are_about_schemas());
+}
+
+#[test]
+fn registries_in_force_with_more_types_may_stay_and_come_to_fewer() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let light = || patterned("light", 1, |_| "b".to_owned());
+    let changed = |tools: Vec<Tool>| weighed(&compiler, tools, Some(vec![referring("many", 700)]));
+    assert!(changed(vec![referring("many", 700)]).is_ok());
+    assert!(changed(vec![referring("many", 700), light()]).is_err());
+    assert!(changed(vec![referring("many", 701)]).is_err());
+    assert!(changed(vec![referring("many", 699), light()]).is_ok());
+}
+
+#[test]
+fn the_types_of_an_action_are_as_many_where_its_schema_is_compiled_already() {
+    let compiler = Compiler::new(BasePolicies::parse("").unwrap());
+    let one = referring("one", 1);
+    let measured: usize = one.actions.values().map(schema::types).sum();
+    let in_force = with_tools(&[], vec![one], |candidate| compiler.compile(candidate)).unwrap();
+    let vocabulary = &in_force.contents.vocabulary;
+    let rules = vocabulary.actions.values().flat_map(HashMap::values);
+    let known: usize = rules.map(|action| action.parameters.types()).sum();
+    assert_eq!((known, measured), (840, 840));
 }
