@@ -18,6 +18,7 @@ pub(crate) use size::WritingRoom;
 
 use crate::compiling;
 use crate::directory::check_in_use;
+use crate::fair_semaphore::Permit;
 use crate::gateway::Gateway;
 use crate::http::{Code, Person, Refusal};
 use crate::sequencer::{CommitStatus, FOLLOW_MAX};
@@ -340,23 +341,31 @@ impl Gateway {
         let tenant = Arc::clone(crate::gateway::tenant(&snapshot, tenant)?);
         check_in_use(&tenant.directory.tenant)?;
         let compiler = Arc::clone(snapshot.compiler());
-        let (turns, _waiting) = DraftTurns::begin(&self.drafts, permit);
-        off_the_workers(move || -> Result<T, Refusal> {
+        self.in_turns(permit, move |goes_on| -> Result<T, Refusal> {
             let directory = draft.into_inner()(&tenant.directory)?;
             let before = Some(&tenant.directory);
-            let goes_on = || turns.goes_on();
-            let policies =
-                compiling::compile_new_while(&compiler, &directory, before, &goes_on).map(Arc::new);
-            let outcome = make(Drafted {
+            let policies = compiling::compile_new_while(&compiler, &directory, before, goes_on).map(Arc::new);
+            Ok(make(Drafted {
                 tenant,
                 compiler,
                 directory,
                 policies,
-            });
-            drop(turns);
-            Ok(outcome)
+            }))
         })
         .await?
+    }
+
+    /// What comes of work on a draft that begins with this permit, where nobody waits for a decision. The work asks
+    /// between its parts whether it goes on: other tenants have their turns then where it takes long, and it need not
+    /// when the caller has hung up.
+    pub(crate) async fn in_turns<T: Send + 'static>(
+        &self,
+        permit: Permit,
+        work: impl FnOnce(&dyn Fn() -> bool) -> T + Send + 'static,
+    ) -> Result<T, Refusal> {
+        let (turns, _waiting) = DraftTurns::begin(&self.drafts, permit);
+        // The permit is kept until it is done, also if nobody waits for it any more.
+        off_the_workers(move || work(&|| turns.goes_on())).await
     }
 }
 
@@ -441,7 +450,7 @@ pub(crate) async fn off_the_workers<T: Send + 'static>(
 ) -> Result<T, Refusal> {
     let work = tokio::task::spawn_blocking(work);
     work.await.map_err(|error| {
-        let detail = "the policies could not be worked on, so nothing was changed";
+        let detail = "the policies could not be worked on; nothing was changed";
         Refusal::broken_off(&error, "work on policies broke off", detail)
     })
 }

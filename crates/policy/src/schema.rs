@@ -41,14 +41,20 @@ pub struct SchemaTexts {
 }
 
 impl SchemaTexts {
-    /// The schema of this registry. One that has too many types is not begun, whether it is in force or not.
-    pub fn of(registry: Registry<'_>) -> Result<Self, SchemaError> {
+    /// The schema of this registry. One that has too many types is not begun, whether it is in force or not. For
+    /// whoever lets others come in between, or does not need it any more before the end: `goes_on` is asked on this
+    /// thread, for each action and between what is done for either form.
+    pub fn of(registry: Registry<'_>, goes_on: &dyn Fn() -> bool) -> Result<Self, SchemaError> {
         if has_too_many_types(registry) {
             return Err(SchemaError::TooManyTypes);
         }
-        let Written { json, .. } = written(registry);
+        let check = || goes_on().then_some(()).ok_or(SchemaError::BrokenOff);
+        check()?;
+        let Written { json, .. } = written(registry, check)?;
+        check()?;
         let fragment = SchemaFragment::from_json_str(json.get());
         let fragment = fragment.map_err(|error| SchemaError::Wrong(wrong(&error)))?;
+        check()?;
         let cedar = fragment.to_cedarschema();
         let cedar = cedar.map_err(|error| SchemaError::Wrong(wrong(&error)))?;
         Ok(Self { cedar, json })
@@ -64,6 +70,9 @@ pub enum SchemaError {
         TYPES_MAX
     )]
     TooManyTypes,
+    /// Nobody waits for it any more.
+    #[error("it was not written to its end")]
+    BrokenOff,
     /// The tools make none.
     #[error("{0}")]
     Wrong(Diagnostic),
@@ -92,7 +101,7 @@ pub fn compile(registry: Registry<'_>) -> Result<Schema, Diagnostics> {
 
 /// The same, with how many bytes it takes, about.
 pub(crate) fn weighed(registry: Registry<'_>) -> Result<(Schema, usize), Diagnostics> {
-    let Written { json, values } = written(registry);
+    let Written { json, values } = written(registry, || Ok::<_, Diagnostics>(()))?;
     let schema = Schema::from_json_str(json.get()).map_err(|error| wrong(&error))?;
     Ok((schema, weight(registry, values)))
 }
@@ -160,22 +169,24 @@ fn has_too_many_types(registry: Registry<'_>) -> bool {
     })
 }
 
-/// What this registry declares, written a part at a time.
-fn written(registry: Registry<'_>) -> Written {
+/// What this registry declares, written a part at a time, as long as this check before each action lets it go on.
+fn written<E>(registry: Registry<'_>, check: impl Fn() -> Result<(), E>) -> Result<Written, E> {
     let mut values = 0;
     let mut part = |json: &Value| {
         values += self::values(json);
         text(json)
     };
-    let declared = Declared {
+    let mut declared = Declared {
         common_types: part(&common_types(registry)),
         entity_types: part(&entity_types()),
-        actions: actions(registry)
-            .map(|(id, declaration)| (id, part(&declaration)))
-            .collect(),
+        actions: BTreeMap::new(),
     };
+    for (id, declaration) in actions(registry) {
+        check()?;
+        declared.actions.insert(id, part(&declaration));
+    }
     let json = text(&BTreeMap::from([("", declared)]));
-    Written { json, values }
+    Ok(Written { json, values })
 }
 
 fn text(json: &impl Serialize) -> Box<RawValue> {
@@ -417,7 +428,8 @@ mod tests {
     use super::*;
     use crate::json_schema::SCHEMAS_READ;
     use crate::world::{action, name, tool};
-    use std::collections::BTreeMap;
+    use std::cell::Cell;
+    use std::convert::Infallible;
     use std::sync::Arc;
 
     /// What is made of a registry with these tools.
@@ -429,6 +441,11 @@ mod tests {
         })
     }
 
+    /// What this registry declares, written to its end.
+    fn all_written(registry: Registry<'_>) -> Written {
+        written(registry, || Ok::<_, Infallible>(())).unwrap()
+    }
+
     #[test]
     fn actions_without_parameters_share_one_context_that_is_the_one_of_others_without_theirs() {
         let to = json!({"type": "object", "properties": {"to": {"type": "string"}}});
@@ -437,7 +454,7 @@ mod tests {
             action("list", false, Some(json!({"type": "object"}))),
             action("send", true, Some(to)),
         ];
-        let text = of([tool("mail", actions)], |registry| written(registry).json);
+        let text = of([tool("mail", actions)], |registry| all_written(registry).json);
         let json: Value = serde_json::from_str(text.get()).unwrap();
         let context = |name: &str| &json[""]["actions"][name]["appliesTo"]["context"];
         assert_eq!(*context("mail/read"), named(PLAIN_CONTEXT));
@@ -456,7 +473,7 @@ mod tests {
         let actions = ["send", "forward"].map(|name| action(name, true, Some(to.clone())));
         of([tool("mail", actions)], |registry| {
             let before = SCHEMAS_READ.get();
-            written(registry);
+            all_written(registry);
             assert_eq!(SCHEMAS_READ.get() - before, 1);
             assert!(!has_too_many_types(registry));
             assert_eq!(SCHEMAS_READ.get() - before, 2);
@@ -517,9 +534,36 @@ mod tests {
             name: name(&format!("a{number}")),
             ..shared.clone()
         });
-        let refused = of([tool("t", actions)], SchemaTexts::of);
+        let refused = of([tool("t", actions)], |registry| {
+            SchemaTexts::of(registry, &|| true)
+        });
         assert!(matches!(refused, Err(SchemaError::TooManyTypes)));
-        let within = of([tool("t", [one()])], SchemaTexts::of);
+        let within = of([tool("t", [one()])], |registry| {
+            SchemaTexts::of(registry, &|| true)
+        });
         assert!(within.unwrap().cedar.contains("p999"));
+    }
+
+    #[test]
+    fn a_schema_that_nobody_waits_for_is_not_written_to_its_end() {
+        let written_after = |actions: usize, asked_max: usize| {
+            let asked = Cell::new(0);
+            let goes_on = || {
+                asked.set(asked.get() + 1);
+                asked.get() <= asked_max
+            };
+            let actions = (0..actions).map(|number| action(&format!("a{number}"), false, None));
+            let texts = of([tool("t", actions)], |registry| {
+                SchemaTexts::of(registry, &goes_on)
+            });
+            (texts, asked.get())
+        };
+        let [(plain, asked), (longer, more)] = [0, 5].map(|actions| written_after(actions, usize::MAX));
+        assert!(plain.is_ok() && longer.is_ok());
+        assert_eq!(more, asked + 5, "it is asked for each action");
+        for asked_max in 0..more {
+            let (refused, _) = written_after(5, asked_max);
+            assert!(matches!(refused, Err(SchemaError::BrokenOff)), "{asked_max}");
+        }
     }
 }

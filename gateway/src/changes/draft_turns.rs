@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
 
 /// How long a draft is worked on before others come, or longer until what cannot be divided is done: one policy for one
-/// kind of ask, or for one principal of an ask that is tried, or what is made of the tools, a second or two where there
-/// are ten thousand actions. Most take milliseconds.
+/// kind of ask, or for one principal of an ask that is tried, or what is made of the tools, some seconds where their
+/// parameters come to half a million types. Most take milliseconds.
 const TURN_MAX: Duration = Duration::from_millis(100);
 
 /// The turns of one draft, for the thread that works on it.

@@ -79,22 +79,16 @@ pub async fn schema(
 ) -> Result<Json<SchemaTexts>, Refusal> {
     let permit = gateway.drafts.acquire(caller.tenant()).await?;
     let tenant = read(&gateway, &caller)?;
-    let work = tokio::task::spawn_blocking(move || {
-        let schema = written(&tenant.directory);
-        drop(permit);
-        schema
-    });
-    let schema = work.await.unwrap_or_else(|error| {
-        tracing::error!(%error, "writing the schema of a tenant broke off");
-        Err(not_written())
-    });
+    let schema = gateway
+        .in_turns(permit, move |goes_on| written(&tenant.directory, goes_on))
+        .await?;
     // It may have waited, and whoever asked may not read any more.
     caller.check(&gateway)?;
     schema.map(Json)
 }
 
-fn written(directory: &Directory) -> Result<SchemaTexts, Refusal> {
-    SchemaTexts::of(compiling::registry(directory)).map_err(|error| refusal(&error))
+fn written(directory: &Directory, goes_on: &dyn Fn() -> bool) -> Result<SchemaTexts, Refusal> {
+    SchemaTexts::of(compiling::registry(directory), goes_on).map_err(|error| refusal(&error))
 }
 
 fn refusal(error: &SchemaError) -> Refusal {
@@ -104,6 +98,8 @@ fn refusal(error: &SchemaError) -> Refusal {
             tracing::error!(%diagnostic, "the schema of a tenant could not be written");
             not_written()
         }
+        // Nobody is there to read it.
+        SchemaError::BrokenOff => not_written(),
     }
 }
 

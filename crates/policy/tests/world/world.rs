@@ -151,11 +151,11 @@ impl World {
     pub(crate) fn schema_texts(&self) -> SchemaTexts {
         let tool = self.tool();
         let tools = imbl::OrdMap::unit(tool.name.clone(), Arc::new(tool));
-        SchemaTexts::of(Registry {
+        let registry = Registry {
             tools: &tools,
             attributes: &self.declared,
-        })
-        .unwrap()
+        };
+        SchemaTexts::of(registry, &|| true).unwrap()
     }
 
     pub(crate) fn agent(&self) -> Agent {
