@@ -533,7 +533,7 @@ pub(crate) fn unexpected() -> Refusal {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::gateway::Options;
     use crate::start::{self, Ingredients};
@@ -566,10 +566,10 @@ mod tests {
         assert!(telling.recv().is_err(), "each is dropped once");
     }
 
-    const TENANT: TenantId = TenantId::from_bytes([1; 16]);
+    pub(crate) const TENANT: TenantId = TenantId::from_bytes([1; 16]);
 
     /// A gateway on a new store in this folder, with a tenant.
-    async fn gateway(folder: &tempfile::TempDir) -> Arc<Gateway> {
+    pub(crate) async fn gateway(folder: &tempfile::TempDir) -> Arc<Gateway> {
         let url = format!("sqlite:{}/ledger.db", folder.path().display());
         let key = SigningKey::from_seed("log.example", SignatureKind::Note, &[1; 32]).unwrap();
         let ingredients = Ingredients {

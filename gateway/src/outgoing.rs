@@ -30,14 +30,14 @@ const OF_TENANT_MAX: usize = 8;
 const PIECE: usize = 64 << 10;
 /// How long a caller may leave the next piece. A system that has megabytes of a connection still to send asks for more
 /// only when a good part of them has left, which takes a slow reader minutes.
-const LEFT_MAX: Duration = Duration::from_mins(5);
+pub(crate) const LEFT_MAX: Duration = Duration::from_mins(5);
 /// How often it is looked whether that is over, and whether the credential still works.
 const LOOK: Duration = Duration::from_millis(500);
 
 /// What makes the parts.
 type Parts = Pin<Box<dyn Stream<Item = Result<Bytes, BoxError>> + Send>>;
 /// Whether the caller may still be told anything.
-type MayRead = Box<dyn Fn() -> Result<(), Refusal> + Send + Sync>;
+pub(crate) type MayRead = Box<dyn Fn() -> Result<(), Refusal> + Send + Sync>;
 
 /// Why it was taken away.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

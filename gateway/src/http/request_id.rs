@@ -58,7 +58,8 @@ impl RequestId {
         }
     }
 
-    fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
+    /// The id of a request with this head: its caller's, or a new one.
+    pub(crate) fn of(headers: &HeaderMap, gateway: &Gateway) -> Self {
         Self(given(headers).cloned().unwrap_or_else(|| {
             HeaderValue::from_bytes(&make(&*gateway.entropy)).expect("hexadecimal digits are visible ASCII")
         }))

@@ -3,9 +3,9 @@
 //! A stream goes on after the entry that `Last-Event-ID` names, or begins at `from_seq`, or with what is recorded from
 //! now on. It reads the next page only when the caller has taken the one before. It ends when the key stops working,
 //! when the gateway stops and when the ledger cannot be read; an event `closed` says which, and whoever comes again
-//! misses nothing. One that nobody reads loses its place when the key stops working, though it cannot be told. A stream
-//! says where it begins, where it ends and, if nothing is wanted of what it reads, now and then how far it has come:
-//! whoever comes again goes on from there.
+//! misses nothing. One that nobody reads loses its place when the key stops working, or nothing of it was taken for
+//! minutes, though it cannot be told. A stream says where it begins, where it ends and, if nothing is wanted of what it
+//! reads, now and then how far it has come: whoever comes again goes on from there.
 
 use super::page::Page;
 use super::{Heard, NoPlace, Place, Subscription};
@@ -14,6 +14,7 @@ use crate::http::query::{Query, invalid};
 use crate::http::request_id::RequestId;
 use crate::http::{Code, Refusal, TenantCaller};
 use crate::locks::lock;
+use crate::outgoing::{LEFT_MAX, MayRead};
 use crate::records::events::find_kind;
 use axum::Extension;
 use axum::body::Body;
@@ -23,6 +24,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use engine::EntryKind;
 use futures_util::stream;
+use model::TenantId;
 use serde::Deserialize;
 use std::convert::Infallible;
 use std::num::NonZeroU64;
@@ -67,19 +69,19 @@ pub async fn events(
     Query(filter): Query<Filter>,
 ) -> Result<Response, Refusal> {
     let kinds = filter.kinds()?;
-    let (place, subscription) = gateway.live.subscribe(caller.tenant()).map_err(refuse)?;
-    let head = gateway.store.head(caller.tenant()).await?.seq;
+    let tenant = caller.tenant();
+    let (place, subscription) = gateway.live.subscribe(tenant).map_err(refuse)?;
+    let head = gateway.store.head(tenant).await?.seq;
     let next = filter.first(&headers, head)?;
-    let seat = Arc::new(Seat {
-        gateway,
-        caller,
-        place: Mutex::new(Ok(place)),
-    });
+    let looked_at = Arc::clone(&gateway);
+    let seat = Arc::new(Seat::new(place, Box::new(move || caller.check(&looked_at))));
     tokio::spawn(Seat::watch(Arc::downgrade(&seat)));
     let beginning = OpenStream {
         next,
         left: filter.limit.map_or(u64::MAX, NonZeroU64::get),
         kinds,
+        gateway,
+        tenant,
         seat,
         request_id,
         subscription,
@@ -112,6 +114,13 @@ fn refuse(why: NoPlace) -> Refusal {
 
 fn stopping() -> Refusal {
     Refusal::overloaded_by("the gateway is stopping; connect again")
+}
+
+/// What is said of a stream that its caller has left, should it go on.
+fn left() -> Refusal {
+    let detail =
+        "nothing of this stream was taken for five minutes, and others may have its place; connect again";
+    Refusal::overloaded_by(detail)
 }
 
 impl Filter {
@@ -156,33 +165,67 @@ enum Phase {
 
 /// Who reads a stream, and its place.
 struct Seat {
-    gateway: Arc<Gateway>,
-    caller: TenantCaller,
+    may_read: MayRead,
     /// The place, or why it was taken away. Held for a look.
     place: Mutex<Result<Place, Refusal>>,
+    /// Since when it is for the caller to go on; none while the caller waits for the next page. Held for a look.
+    left_at: Mutex<Option<Instant>>,
 }
 
 impl Seat {
+    fn new(place: Place, may_read: MayRead) -> Self {
+        Self {
+            may_read,
+            place: Mutex::new(Ok(place)),
+            left_at: Mutex::new(Some(Instant::now())),
+        }
+    }
+
+    /// What comes of this, for which the caller waits. From then on it is for the caller to go on.
+    async fn wait_for<T>(&self, making: impl Future<Output = T>) -> T {
+        *lock(&self.left_at) = None;
+        let made = making.await;
+        *lock(&self.left_at) = Some(Instant::now());
+        made
+    }
+
     /// Whether the caller may still be told anything.
     fn check(&self) -> Result<(), Refusal> {
         self.lock().as_ref().map_err(Refusal::clone)?;
-        self.caller.check(&self.gateway)
+        (self.may_read)()
     }
 
-    /// Takes the place away when the caller may be told nothing any more. The stream looks at that itself before each
+    /// Looks at it now and then, as long as it has its place. The stream looks at the credential itself before each
     /// page, but nobody asks for one where the last one is not taken, and others have no place meanwhile.
     async fn watch(seat: Weak<Self>) {
         loop {
             tokio::time::sleep(LOOK).await;
             let Some(seat) = seat.upgrade() else { return };
-            // While it cannot be told whether the key works, the stream keeps its place.
-            if let Err(refusal) = seat.check()
-                && refusal.code() == Code::InvalidToken
-            {
-                *seat.lock() = Err(refusal);
+            if !seat.look(Instant::now()) {
                 return;
             }
         }
+    }
+
+    /// Takes the place away if its caller has left what was made for too long, or may be told nothing any more. Says
+    /// whether it is still there.
+    fn look(&self, now: Instant) -> bool {
+        let Some(why) = self.why_not(now) else {
+            return true;
+        };
+        *self.lock() = Err(why);
+        false
+    }
+
+    /// Why it has its place no longer.
+    fn why_not(&self, now: Instant) -> Option<Refusal> {
+        let left_at = *lock(&self.left_at);
+        if left_at.is_some_and(|left_at| now.saturating_duration_since(left_at) >= LEFT_MAX) {
+            return Some(left());
+        }
+        let refusal = self.check().err()?;
+        // While it cannot be told whether the key works, the stream keeps its place.
+        (refusal.code() == Code::InvalidToken).then_some(refusal)
     }
 
     fn lock(&self) -> MutexGuard<'_, Result<Place, Refusal>> {
@@ -192,6 +235,8 @@ impl Seat {
 
 /// A stream under way.
 struct OpenStream {
+    gateway: Arc<Gateway>,
+    tenant: TenantId,
     seat: Arc<Seat>,
     request_id: RequestId,
     subscription: Subscription,
@@ -216,7 +261,8 @@ impl OpenStream {
         if self.left == 0 {
             return None;
         }
-        let (page, rest) = match self.next_page().await {
+        let seat = Arc::clone(&self.seat);
+        let (page, rest) = match seat.wait_for(self.next_page()).await {
             Ok(page) => {
                 self.spoke = Instant::now();
                 (page, Some(self))
@@ -281,7 +327,7 @@ impl OpenStream {
 
     /// The next entries as far as they are wanted, up to one that cannot be read or shown.
     async fn read(&mut self) -> Result<Page, Refusal> {
-        let (gateway, tenant) = (&self.seat.gateway, self.seat.caller.tenant());
+        let (gateway, tenant) = (&self.gateway, self.tenant);
         let store = &gateway.store;
         // For this page only: whoever streams takes turns with all who read ledgers, and leaves readers of the store to
         // what asks look up.
@@ -339,6 +385,76 @@ impl OpenStream {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::changes::tests::{TENANT, gateway};
+    use crate::live::Live;
+    use futures_util::FutureExt;
+    use std::future;
+    use std::pin::pin;
+
+    /// A seat with a place of these, whose caller may be told everything.
+    fn seat(live: &Arc<Live>) -> Seat {
+        let (place, _) = live.subscribe(TenantId::from_bytes([1; 16])).ok().unwrap();
+        Seat::new(place, Box::new(|| Ok(())))
+    }
+
+    #[test]
+    fn a_stream_of_which_nothing_is_taken_for_minutes_loses_its_place_and_says_so() {
+        for is_begun in [false, true] {
+            let live = Arc::new(Live::default());
+            let seat = seat(&live);
+            if is_begun {
+                seat.wait_for(future::ready(())).now_or_never().unwrap();
+            }
+            let now = Instant::now();
+            assert!(seat.look(now));
+            seat.check().unwrap();
+            assert_eq!(live.streams(), 1);
+            assert!(!seat.look(now + LEFT_MAX));
+            assert_eq!(live.streams(), 0);
+            assert_eq!(seat.check().unwrap_err().code(), Code::Overloaded);
+        }
+    }
+
+    #[test]
+    fn a_stream_whose_caller_waits_for_more_keeps_its_place() {
+        let live = Arc::new(Live::default());
+        let seat = seat(&live);
+        assert!(seat.wait_for(future::pending::<()>()).now_or_never().is_none());
+        assert!(seat.look(Instant::now() + LEFT_MAX));
+        assert_eq!(live.streams(), 1);
+    }
+
+    /// A stream that waits for its turn to read has left nothing, and one whose page has come has it to take.
+    #[tokio::test]
+    async fn a_stream_is_left_by_its_caller_from_the_end_of_a_page_to_the_next_call_for_one() {
+        let folder = tempfile::tempdir().unwrap();
+        let gateway = gateway(&folder).await;
+        let (place, subscription) = gateway.live.subscribe(TENANT).ok().unwrap();
+        let seat = Arc::new(Seat::new(place, Box::new(|| Ok(()))));
+        let open = OpenStream {
+            gateway: Arc::clone(&gateway),
+            tenant: TENANT,
+            seat: Arc::clone(&seat),
+            request_id: RequestId::of(&HeaderMap::new(), &gateway),
+            subscription,
+            kinds: Vec::new(),
+            asked: PAGE,
+            phase: Phase::Reading,
+            next: 1,
+            left: u64::MAX,
+            spoke: Instant::now(),
+        };
+        let is_left = || lock(&seat.left_at).is_some();
+        assert!(is_left());
+        let others = gateway.ledger_chunks.acquire_for_part(TenantId::SYSTEM).await;
+        let mut part = pin!(open.part());
+        assert!(part.as_mut().now_or_never().is_none());
+        assert!(!is_left());
+        drop(others);
+        let (page, rest) = part.await.unwrap();
+        assert!(!page.unwrap().is_empty() && rest.is_some());
+        assert!(is_left());
+    }
 
     fn first(from_seq: u64, last_event_id: Option<&'static str>, head: u64) -> Result<u64, Code> {
         let filter = Filter {
