@@ -1,11 +1,12 @@
 //! A semaphore of which each tenant has a share, before what many may want at once.
 //!
-//! A gateway has seven. None knows of the others, so what one bounds goes on beside what another one does.
+//! A gateway has eight. None knows of the others, so what one bounds goes on beside what another one does.
 //!
-//! Four have one permit each, because what is behind them takes a core for a while, and the other cores are for those
+//! Five have one permit each, because what is behind them takes a core for a while, and the other cores are for those
 //! who ask:
 //! - drafts of policies, which are laid out, validated, tried or compiled as candidates before they are anybody's, and
 //!   what policies can speak of;
+//! - long bodies with policies, which are read;
 //! - searches for what is permitted;
 //! - ledgers that are read in parts;
 //! - long answers, which are written.
@@ -91,6 +92,12 @@ impl FairSemaphore {
                 "this gateway judges other asks that take long; try again when they are done, with shorter parameters or policies that look less at long texts",
             )
         }
+    }
+
+    /// For long bodies with policies that are to be read. Each waits as long as it takes, so nobody is ever told that
+    /// there are too many.
+    pub fn for_long_bodies() -> Self {
+        Self::new("this gateway reads other long bodies with policies; try again when they are done")
     }
 
     /// For searches.

@@ -1,9 +1,11 @@
-//! Bodies with policies, which may be long. A long one is read where nobody waits for a decision, and one at a time.
+//! Bodies with policies, which may be long. A long one is read where nobody waits for a decision, and one at a time, in
+//! which tenants take turns.
 //!
 //! Whoever waits for a turn to change something, or to have a draft compiled, has its body in memory, and may have a
 //! thousand connections. So a long body takes room until it is answered, of the room that all of them have together.
 
 use super::{Bounds, Format, SET_BYTES_MAX, bytes};
+use crate::fair_semaphore::{FairSemaphore, Permit};
 use crate::fairness_key::FairnessKey;
 use crate::gateway::Gateway;
 use crate::http::arrivals::Arrivals;
@@ -11,9 +13,9 @@ use crate::http::refusal::Refusal;
 use crate::http::room::Taken;
 use axum::extract::{FromRequest, Request};
 use canon::{Integers, Limits};
+use model::TenantId;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// A body with more bytes is long. Other bodies have no more, and most sets have not.
 const SHORT_BYTES_MAX: usize = 256 << 10;
@@ -25,7 +27,7 @@ const TIMES_THE_TIME: u32 = 16;
 #[derive(Debug)]
 pub struct LongBodies {
     room: Arrivals,
-    reading: Arc<Semaphore>,
+    reading: FairSemaphore,
 }
 
 impl LongBodies {
@@ -33,7 +35,7 @@ impl LongBodies {
     pub fn new(body_bytes_max: usize) -> Self {
         Self {
             room: Arrivals::new(body_bytes_max),
-            reading: Arc::new(Semaphore::new(1)),
+            reading: FairSemaphore::for_long_bodies(),
         }
     }
 
@@ -43,9 +45,10 @@ impl LongBodies {
         })
     }
 
-    async fn turn(&self) -> OwnedSemaphorePermit {
-        let turn = Arc::clone(&self.reading).acquire_owned().await;
-        turn.expect("the semaphore is never closed")
+    /// A turn to be read. Whoever has room waits for it as long as it takes: the room bounds how many do.
+    async fn turn(&self, fairness_key: Option<FairnessKey>) -> Permit {
+        let key = fairness_key.unwrap_or(FairnessKey::people_of(TenantId::SYSTEM));
+        self.reading.acquire_for_part(key).await
     }
 }
 
@@ -68,7 +71,7 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson
             return Ok(Self(read(format, &bytes, limits)?, None));
         }
         let room = gateway.long_bodies.enter(bounds.fairness_key, bytes.len())?;
-        let turn = gateway.long_bodies.turn().await;
+        let turn = gateway.long_bodies.turn(bounds.fairness_key).await;
         // The turn and the room are held also when nobody waits for it any more.
         let reading = tokio::task::spawn_blocking(move || {
             let value = read(format, &bytes, limits);
@@ -85,4 +88,35 @@ impl<T: DeserializeOwned + Send + 'static> FromRequest<Arc<Gateway>> for SetJson
 fn read<T: DeserializeOwned>(format: Format, bytes: &[u8], limits: Limits) -> Result<T, Refusal> {
     let text = format.canonical(bytes, limits, Integers::Exact)?;
     Ok(canon::read(text.as_str())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use futures_util::FutureExt;
+    use std::pin::pin;
+
+    #[tokio::test]
+    async fn a_long_body_waits_for_no_more_than_one_of_each_other_tenant() {
+        let bodies = LongBodies::new(1);
+        let of = |tenant: u8| Some(FairnessKey::people_of(TenantId::from_bytes([tenant; 16])));
+        let first = bodies.turn(of(1)).await;
+        let mut second = pin!(bodies.turn(of(1)));
+        let mut third = pin!(bodies.turn(of(1)));
+        let mut other = pin!(bodies.turn(of(2)));
+        assert!(second.as_mut().now_or_never().is_none());
+        assert!(third.as_mut().now_or_never().is_none());
+        assert!(other.as_mut().now_or_never().is_none());
+        drop(first);
+        assert!(
+            second.as_mut().now_or_never().is_none(),
+            "it stands behind the other"
+        );
+        let turn = other.as_mut().now_or_never().expect("it is the other's turn");
+        drop(turn);
+        let turn = second.as_mut().now_or_never().expect("it is next");
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(turn);
+        assert!(third.as_mut().now_or_never().is_some());
+    }
 }
