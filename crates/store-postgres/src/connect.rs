@@ -60,6 +60,9 @@ const WRITE_WAIT_MAX: Duration = Duration::from_secs(6);
 const READ_TIME_MAX: &str = "10s";
 /// After how long it is given up here, should the server be out of reach.
 pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(11);
+/// How long one statement of a read is waited for: longer than the server lets it run, and not until all of the read is
+/// given up. So it is known that a connection has fallen silent, and the next read is not lent another such.
+const READ_STATEMENT_WAIT_MAX: Duration = Duration::from_millis(10_500);
 /// How long a load may run: all nouns of all tenants are a lot, and without them a gateway cannot start.
 const LOAD_TIME_MAX: &str = "120s";
 /// After how long it is given up here, should the server be out of reach.
@@ -113,12 +116,16 @@ pub(crate) fn leases(base: &PgConnectOptions) -> Arc<Connections> {
 
 /// The connections that records are read on.
 pub(crate) fn readers(base: &PgConnectOptions) -> Arc<Connections> {
-    Connections::new(reader(base, READ_TIME_MAX), READERS_MAX, READ_WAIT_MAX)
+    Connections::new(reader(base, READ_TIME_MAX), READERS_MAX, READ_STATEMENT_WAIT_MAX)
 }
 
 /// The connection that is read on for nobody who waits. It belongs to the runtime that reads on it first.
 pub(crate) fn background_readers(base: &PgConnectOptions) -> Arc<Connections> {
-    Connections::new(reader(base, READ_TIME_MAX), BACKGROUND_MAX, READ_WAIT_MAX)
+    Connections::new(
+        reader(base, READ_TIME_MAX),
+        BACKGROUND_MAX,
+        READ_STATEMENT_WAIT_MAX,
+    )
 }
 
 /// The connection that is written on for nobody who waits: the search index, and sweeps. It belongs to the runtime that

@@ -235,7 +235,8 @@ impl Connections {
         }
     }
 
-    /// Forgets the idle connections: one of them turned out to be dead, and the server that closed it has closed all.
+    /// Forgets the idle connections: one turned out to be dead, and what has closed it or cut it off has likely done so
+    /// to all.
     fn forget_idle(&self) {
         drop(self.with_idle(std::mem::take));
     }
@@ -246,6 +247,12 @@ impl Connections {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Option<Vec<Kept>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Others like these that wait only so long for a statement, for tests of what falls silent.
+    #[cfg(test)]
+    pub(crate) fn with_time_max(&self, time_max: Duration) -> Arc<Self> {
+        Self::new(self.options.clone(), self.most, time_max)
     }
 
     /// How many can be lent at this moment, for tests of who holds one.
@@ -328,6 +335,7 @@ impl Lent {
 
     /// Notes how a statement ended that was to leave a transaction open.
     pub(crate) fn settle<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.doubt_idle(&outcome);
         // An error of the statement leaves the transaction open, as one that can only be rolled back. After any other error,
         // of the network or FATAL, the connection is not to be trusted.
         let is_open = outcome
@@ -344,6 +352,7 @@ impl Lent {
 
     /// Notes how a statement ended that was to leave nothing open.
     pub(crate) fn settle_clean<T>(&mut self, outcome: Result<T, sqlx::Error>) -> Result<T, sqlx::Error> {
+        self.doubt_idle(&outcome);
         self.state = if outcome.is_ok() {
             State::Clean
         } else {
@@ -352,15 +361,20 @@ impl Lent {
         outcome
     }
 
+    /// Has the idle connections forgotten where a statement got no answer: whoever is lent the next one would wait for
+    /// it as long once more.
+    fn doubt_idle<T>(&self, outcome: &Result<T, sqlx::Error>) {
+        if outcome.as_ref().is_err_and(|error| !has_answered(error)) {
+            self.home.forget_idle();
+        }
+    }
+
     /// After the first statement failed on a connection that was used before: whether it is worth another try on a new one. The
     /// server may have been restarted since, and nothing has happened yet.
     pub(crate) async fn replace(&mut self, error: &sqlx::Error) -> Result<bool, NotLent> {
-        let has_answered =
-            severity(error) == Some(PgSeverity::Error) || matches!(error, sqlx::Error::ColumnDecode { .. });
-        if self.is_new || has_answered {
+        if self.is_new || has_answered(error) {
             return Ok(false);
         }
-        self.home.forget_idle();
         self.kept = None;
         self.kept = Some(self.home.connect().await?.into());
         self.is_new = true;
@@ -376,7 +390,10 @@ impl Lent {
         {
             self.state = State::Clean;
         }
-        // What still runs has been waited for already.
+        // What still runs, or was not undone, has been waited for already, and the idle ones may be as silent.
+        if !matches!(self.state, State::Clean | State::Broken) {
+            self.home.forget_idle();
+        }
         if self.state != State::Clean {
             self.kept = None;
         }
@@ -525,6 +542,11 @@ async fn in_room<O>(
         found.push(row);
     }
     Ok(found)
+}
+
+/// Whether the server has answered a statement that failed, and goes on living.
+fn has_answered(error: &sqlx::Error) -> bool {
+    severity(error) == Some(PgSeverity::Error) || matches!(error, sqlx::Error::ColumnDecode { .. })
 }
 
 /// How bad an error is that the server sent; none if it sent none.

@@ -44,6 +44,8 @@ struct Plans {
     appends: Mutex<VecDeque<Cut>>,
     /// How often all connections that were there have fallen silent.
     silences: AtomicUsize,
+    /// On how many of these something was said since.
+    unheard: AtomicUsize,
     /// Whether new connections come without their settings.
     drops_settings: AtomicBool,
 }
@@ -121,6 +123,11 @@ impl Network {
         self.plans.silences.fetch_add(1, Ordering::SeqCst);
     }
 
+    /// On how many of the connections that fell silent something was said since.
+    pub fn unheard(&self) -> usize {
+        self.plans.unheard.load(Ordering::SeqCst)
+    }
+
     /// Lets new connections through without their settings, as a pooler does that ignores them.
     pub fn drop_settings(&self) {
         self.plans.drops_settings.store(true, Ordering::SeqCst);
@@ -159,6 +166,7 @@ async fn forward(mut client: TcpStream, server: String, plans: Arc<Plans>) -> st
                 0 => return Ok(()),
                 bytes => {
                     if plans.silences.load(Ordering::SeqCst) > silences {
+                        plans.unheard.fetch_add(1, Ordering::SeqCst);
                         return std::future::pending().await;
                     }
                     let asked = &mut asked[..bytes];

@@ -3,11 +3,12 @@
 
 use super::{CUT_TRIES, PATIENCE, TRIES, database, end_sessions, head, open, open_at, write_three};
 use crate::PostgresStore;
-use crate::connections::{ABANDONED_MAX, Connections};
+use crate::connections::{ABANDONED_MAX, Connections, severity};
 use crate::testing::{Cut, Database, Network};
 use futures_util::FutureExt;
 use model::{Bucket, Timestamp};
 use sqlx::AssertSqlSafe;
+use sqlx::postgres::PgSeverity;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use store::conformance::sample::{Ask, Chain, decision_id};
@@ -530,6 +531,76 @@ async fn a_connection_that_falls_silent_keeps_nobody_from_looking_for_changes() 
     scene.network.fall_silent();
     let again = timeout(PATIENCE, look()).await;
     assert_eq!(again.expect("nobody looked on another connection"), seen);
+}
+
+#[tokio::test]
+async fn where_all_connections_have_fallen_silent_one_read_waits_and_the_next_does_not() {
+    let scene = scene().await;
+    let readers = &scene.store.readers;
+    let kept = [readers.lend().await.unwrap(), readers.lend().await.unwrap()];
+    drop(kept);
+    scene.network.fall_silent();
+    for _ in 0..2 {
+        // What is made anew may come too late for the first one.
+        drop(scene.store.entries(scene.chain.tenant, 0, 10).await);
+    }
+    assert_eq!(scene.network.unheard(), 1);
+}
+
+#[tokio::test]
+async fn a_statement_that_was_refused_has_no_other_connection_forgotten() {
+    let database = database().await;
+    let store = open(&database).await;
+    let mut refused = store.turns.lend().await.unwrap();
+    let before = process(&store.turns, store.turns.free()).await;
+    // As a COMMIT is that fails with a constraint which is looked at last.
+    let statement = sqlx::raw_sql("SELECT 1 / 0");
+    let answer = statement.execute(refused.start().unwrap()).await;
+    let error = refused.settle_clean(answer).unwrap_err();
+    assert_eq!(severity(&error), Some(PgSeverity::Error));
+    refused.roll_back().await;
+    assert_eq!(process(&store.turns, store.turns.free()).await, before);
+}
+
+/// How many connections are waited for in vain until a batch is written, where all that are kept have fallen silent
+/// before an append, or in a turn. None where the machine stands still for too long.
+async fn waited_for_in_vain(is_appended: bool) -> Option<usize> {
+    let mut scene = scene().await;
+    scene.store.turns = scene.store.turns.with_time_max(Duration::from_secs(1));
+    let turns = &scene.store.turns;
+    let kept = [turns.lend().await.ok()?, turns.lend().await.ok()?];
+    drop(kept);
+    // So that it is known which session the one is that is lent next.
+    scene.store.append(&scene.chain.decisions(1)).await.ok()?;
+    let outcome = if is_appended {
+        scene.network.fall_silent();
+        scene.store.append(&scene.chain.decisions(1)).await
+    } else {
+        let turn = scene.store.begin(&[scene.chain.tenant]).await.ok()?;
+        scene.network.fall_silent();
+        let error = turn.commit(&scene.chain.decisions(1)).await.unwrap_err();
+        assert!(matches!(error, CommitError::NotWritten(_)), "{error:?}");
+        // Of another tenant, because the server has not heard yet that the turn is over.
+        try_commit(&scene.store, &Chain::new(2).decisions(1)).await
+    };
+    outcome.ok()?;
+    let unheard = scene.network.unheard();
+    (unheard > 0).then_some(unheard)
+}
+
+#[tokio::test]
+async fn where_all_connections_have_fallen_silent_one_is_waited_for_and_no_other() {
+    for is_appended in [true, false] {
+        let mut tries = 1;
+        let unheard = loop {
+            if let Some(unheard) = waited_for_in_vain(is_appended).await {
+                break unheard;
+            }
+            assert!(tries < TRIES, "no batch was written");
+            tries += 1;
+        };
+        assert_eq!(unheard, 1, "appended: {is_appended}");
+    }
 }
 
 #[tokio::test]
