@@ -7,6 +7,7 @@
 
 use crate::connect::{CONNECT_TIME_MAX, CONNECTION_WAIT_MAX};
 use crate::{unavailable, unread};
+use futures_util::future::join_all;
 use futures_util::{Stream, TryStreamExt};
 use sqlx::error::DatabaseError;
 use sqlx::postgres::{
@@ -24,7 +25,7 @@ use tokio::time::timeout;
 
 /// How long it may take to make a connection clean or to close it: undoing, or the rest of an answer that nobody waits
 /// for any more. After that it is given up instead, which undoes just as well.
-const CLEANING_TIME_MAX: Duration = Duration::from_secs(1);
+pub(crate) const CLEANING_TIME_MAX: Duration = Duration::from_secs(1);
 /// How often a connection is lent again behind a statement that nobody waited for to its end. One that was still being
 /// prepared stays prepared in the server for as long as the session lasts, and the driver does not know of it.
 pub(crate) const ABANDONED_MAX: u32 = 256;
@@ -228,11 +229,10 @@ impl Connections {
         let all = u32::try_from(self.most).unwrap_or(u32::MAX);
         let _all = timeout(CONNECTION_WAIT_MAX, self.permits.acquire_many(all)).await;
         self.permits.close();
-        let idle = self.lock().take();
-        for kept in idle.into_iter().flatten() {
-            // Whether the server heard the good-bye does not matter.
-            drop(timeout(CLEANING_TIME_MAX, kept.connection.close()).await);
-        }
+        let idle = self.lock().take().into_iter().flatten();
+        let closing = idle.map(|kept| timeout(CLEANING_TIME_MAX, kept.connection.close()));
+        // Whether the server heard the good-byes does not matter.
+        drop(join_all(closing).await);
     }
 
     /// Forgets the idle connections: one turned out to be dead, and what has closed it or cut it off has likely done so

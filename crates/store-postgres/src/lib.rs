@@ -60,6 +60,7 @@ pub use open::OpenError;
 use address::Address;
 use async_trait::async_trait;
 use connections::{Connections, is_damage};
+use futures_util::future::{join, join_all};
 use listener::Listener;
 use sqlx::types::Uuid;
 use std::fmt;
@@ -168,16 +169,20 @@ impl Store for PostgresStore {
         connect::READERS_MAX
     }
 
+    /// Closes all kinds of connections together: where the server is silent, each takes as long as it may.
     async fn close(&self) {
-        self.listener.close().await;
-        self.turns.close().await;
-        self.leases.close().await;
-        self.readers.close().await;
-        self.loads.close().await;
-        self.looks.close().await;
-        self.sweeps.close().await;
-        self.background_writer.close().await;
-        self.background_readers.close().await;
+        let kinds = [
+            &self.turns,
+            &self.leases,
+            &self.readers,
+            &self.loads,
+            &self.looks,
+            &self.sweeps,
+            &self.background_writer,
+            &self.background_readers,
+        ];
+        let closing = join_all(kinds.map(|connections| connections.close()));
+        join(self.listener.close(), closing).await;
     }
 }
 

@@ -4,6 +4,7 @@
 //! made anew counts as an announcement.
 
 use crate::commit::CHANNEL;
+use crate::connections::CLEANING_TIME_MAX;
 use crate::unavailable;
 use sqlx::PgPool;
 use sqlx::postgres::PgListener;
@@ -59,8 +60,12 @@ impl Listener {
     pub(crate) async fn close(&self) {
         // Marks it as closed at once, which wakes whoever waits; then waits for the connection itself.
         let closed = self.pool.close();
-        *self.listening.lock().await = None;
-        closed.await;
+        let closing = async {
+            *self.listening.lock().await = None;
+            closed.await;
+        };
+        // The driver takes leave without a limit, and the server may be out of reach.
+        drop(timeout(CLEANING_TIME_MAX, closing).await);
     }
 
     async fn connect(&self) -> Result<PgListener, sqlx::Error> {

@@ -1,7 +1,7 @@
 //! Connections that break at the worst moment. The store finds out by itself what became of a commit, and says nothing that
 //! is not so.
 
-use super::{CUT_TRIES, PATIENCE, TRIES, database, end_sessions, head, open, open_at, write_three};
+use super::{CUT_TRIES, PATIENCE, TRIES, database, end_sessions, head, hear, open, open_at, write_three};
 use crate::PostgresStore;
 use crate::connections::{ABANDONED_MAX, Connections, severity};
 use crate::testing::{Cut, Database, Network};
@@ -15,7 +15,7 @@ use store::conformance::sample::{Ask, Chain, decision_id};
 use store::conformance::{STALLS_MAX, commit, stood_still, try_commit};
 use store::{
     BYTES_AT_ONCE, Batch, BlockClaim, BucketKey, Buckets, Budgets, CommitError, Directories, IndexedBlock,
-    Journal, Records, RequestKey, SearchIndex, StoreError, Wanted,
+    Journal, Records, RequestKey, SearchIndex, Store, StoreError, Wanted,
 };
 use tokio::time::timeout;
 
@@ -601,6 +601,16 @@ async fn where_all_connections_have_fallen_silent_one_is_waited_for_and_no_other
         };
         assert_eq!(unheard, 1, "appended: {is_appended}");
     }
+}
+
+#[tokio::test]
+async fn a_server_that_falls_silent_keeps_no_store_from_closing() {
+    let scene = scene().await;
+    // Now one connection listens, and takes leave of what it has listened to.
+    hear(&scene.store).await;
+    scene.network.fall_silent();
+    let closed = timeout(PATIENCE, scene.store.close()).await;
+    closed.expect("the server was waited for");
 }
 
 #[tokio::test]
