@@ -17,8 +17,29 @@ use tokio::time::timeout;
 /// The schema, a step a file.
 static MIGRATIONS: Migrator = sqlx::migrate!("../../migrations/postgres");
 
-/// The tables that every change of a directory writes to.
-const REGISTERED_IN: [&str; 2] = ["directory", "directory_changes"];
+/// The tables, and the rights that a gateway needs on each for what it does there. To lock rows takes the right to
+/// update them.
+pub(crate) const NEEDED_RIGHTS: &[(&str, &str)] = &[
+    ("tenants", "SELECT, INSERT, UPDATE"),
+    ("audit_events", "SELECT, INSERT, UPDATE"),
+    ("decisions", "SELECT, INSERT, DELETE"),
+    ("receipts", "SELECT, INSERT, DELETE"),
+    ("requests", "SELECT, INSERT, DELETE"),
+    ("outcomes", "SELECT, INSERT, UPDATE"),
+    ("directory", "SELECT, INSERT, UPDATE, DELETE"),
+    ("directory_changes", "SELECT, INSERT, UPDATE, DELETE"),
+    ("contents", "SELECT, INSERT"),
+    ("approvals", "SELECT, INSERT, UPDATE, DELETE"),
+    ("runs", "SELECT, INSERT, UPDATE"),
+    ("run_links", "SELECT, INSERT"),
+    ("budgets", "SELECT, INSERT, UPDATE"),
+    ("reservations", "SELECT, INSERT, UPDATE, DELETE"),
+    ("replies", "SELECT, INSERT, UPDATE, DELETE"),
+    ("quota_counters", "SELECT, INSERT, UPDATE, DELETE"),
+    ("buckets", "SELECT, INSERT, UPDATE, DELETE"),
+    ("search_blocks", "SELECT, INSERT, UPDATE, DELETE"),
+    ("search_postings", "SELECT, INSERT, DELETE"),
+];
 /// The oldest server that is tested with, as it writes its version.
 const SERVER_VERSION_MIN: u32 = 150_000;
 /// The only encoding in which every text can be kept.
@@ -183,18 +204,16 @@ pub enum OpenError {
         #[source]
         source: MigrateError,
     },
-    /// The role may not write to a table, which a migration may have made since it was given its rights.
-    #[error(
-        "the role `{user}` may not change the table `{table}` of `{database}`: \
-         `GRANT SELECT, INSERT, UPDATE, DELETE ON {table} TO \"{user}\"` as its owner"
-    )]
+    /// The role lacks rights that a gateway needs on tables, which a migration may have made since the role was given
+    /// its rights.
+    #[error("the role `{user}` lacks rights on tables of `{database}`: `{grants}` as their owner")]
     NoRights {
         /// Where it is.
         database: String,
-        /// Who may not.
+        /// Who lacks them.
         user: String,
-        /// Which table.
-        table: String,
+        /// The statements that give all that are needed on each such table.
+        grants: String,
     },
     /// A copy goes on into a database on which a gateway was to start.
     #[error("a copy into the database `{database}` is going on: start the gateway when it is done")]
@@ -363,32 +382,48 @@ async fn check_server(address: &Address, connection: &mut PgConnection) -> Resul
     Ok(())
 }
 
-/// Fails if the role cannot change what is registered: that would show when somebody is to be frozen.
+/// Fails if the role cannot do with each table what a gateway does: that would show with the first ask, or when
+/// somebody is to be frozen, or not at all where the search index is not kept up.
 pub(crate) async fn check_rights(address: &Address) -> Result<(), OpenError> {
     let mut connection = connect(address).await?;
     let failed = |source| failed(address, source);
+    let (tables, rights): (Vec<&str>, Vec<&str>) = NEEDED_RIGHTS.iter().copied().unzip();
+    // Of several rights in one text the server would tell whether there is any.
     let denied = sqlx::query!(
-        r#"SELECT name AS "table!", current_user::text AS "user!"
-           FROM unnest($1::text[]) AS changed (name)
-           WHERE NOT (
-               has_table_privilege(name, 'SELECT')
-               AND has_table_privilege(name, 'INSERT')
-               AND has_table_privilege(name, 'UPDATE')
-               AND has_table_privilege(name, 'DELETE')
+        r#"SELECT
+               name AS "table!",
+               rights AS "rights!",
+               current_user::text AS "user!"
+           FROM unnest($1::text[], $2::text[]) AS needed (name, rights)
+           WHERE EXISTS (
+               SELECT
+               FROM unnest(string_to_array(rights, ', ')) AS one (word)
+               WHERE NOT has_table_privilege(name, word)
            )"#,
-        &REGISTERED_IN.map(str::to_owned),
+        &tables[..] as &[&str],
+        &rights[..] as &[&str],
     )
-    .fetch_optional(&mut connection)
+    .fetch_all(&mut connection)
     .await
     .map_err(failed)?;
     warn_of_hidden_sessions(&mut connection).await.map_err(failed)?;
     connection.close().await.map_err(failed)?;
-    denied.map_or(Ok(()), |denied| {
-        Err(OpenError::NoRights {
-            database: address.to_string(),
-            user: denied.user,
-            table: denied.table,
+    let Some(first) = denied.first() else {
+        return Ok(());
+    };
+    let grants = denied
+        .iter()
+        .map(|denied| {
+            format!(
+                "GRANT {} ON {} TO \"{}\"",
+                denied.rights, denied.table, denied.user
+            )
         })
+        .collect::<Vec<_>>();
+    Err(OpenError::NoRights {
+        database: address.to_string(),
+        user: first.user.clone(),
+        grants: grants.join("; "),
     })
 }
 

@@ -1,12 +1,17 @@
 //! Who may open what: every wrong address is said in words that help, and none of them holds the password.
 
 use super::{database, open, open_at, server, write_three};
+use crate::open::NEEDED_RIGHTS;
 use crate::testing::{Database, Network, Server};
 use crate::{OpenError, PostgresStore};
+use async_trait::async_trait;
 use sqlx::{Connection, PgConnection};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use store::Store;
 use store::conformance::sample::Chain;
-use store::conformance::{causes, load};
+use store::conformance::{Fixture, causes, load};
+use tokio::sync::Mutex;
 
 /// Opens what cannot be opened, and returns why, after making sure that the password is nowhere in it.
 async fn refused(url: &str) -> (OpenError, String) {
@@ -218,30 +223,168 @@ async fn a_role_that_may_not_change_the_schema_can_serve() {
     let (role, url) = make_role(&database, &mut stranger).await;
     let store = PostgresStore::open(&url).await.unwrap();
     write_three(&store, &mut Chain::new(1)).await;
-    store::Store::close(&store).await;
+    store.close().await;
     drop_role(&role, stranger).await;
 }
 
 #[tokio::test]
-async fn a_role_that_may_not_change_what_is_registered_is_refused() {
+async fn a_role_that_lacks_a_right_on_any_table_is_refused() {
     let database = database().await;
     PostgresStore::migrate(&database.url()).await.unwrap();
     let mut stranger = database.stranger().await;
     let (role, url) = make_role(&database, &mut stranger).await;
-    // As where a migration has made the table since.
-    let revoke = format!("REVOKE INSERT ON directory_changes FROM {role}");
+    for (table, revoked, needed) in [
+        // As where a migration has made the table since.
+        ("directory_changes", "ALL", "SELECT, INSERT, UPDATE, DELETE"),
+        ("receipts", "INSERT", "SELECT, INSERT, DELETE"),
+        ("search_postings", "DELETE", "SELECT, INSERT, DELETE"),
+    ] {
+        let revoke = format!("REVOKE {revoked} ON {table} FROM {role}");
+        let revoke = sqlx::raw_sql(sqlx::AssertSqlSafe(revoke));
+        revoke.execute(&mut stranger).await.unwrap();
+        let (error, message) = refused(&url).await;
+        assert!(matches!(error, OpenError::NoRights { .. }), "{message}");
+        let grant = format!("GRANT {needed} ON {table} TO \"{role}\"");
+        assert!(message.contains(&format!("`{grant}`")), "{message}");
+        // Whoever only reads needs no more than that.
+        PostgresStore::open_to_read(&url).await.unwrap().close().await;
+        let grant = sqlx::raw_sql(sqlx::AssertSqlSafe(grant));
+        grant.execute(&mut stranger).await.unwrap();
+        PostgresStore::open(&url).await.unwrap().close().await;
+    }
+    drop_role(&role, stranger).await;
+}
+
+#[tokio::test]
+async fn all_tables_on_which_a_role_lacks_rights_are_named_at_once() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut stranger = database.stranger().await;
+    let (role, url) = make_role(&database, &mut stranger).await;
+    let revoke = format!("REVOKE SELECT ON run_links FROM {role}; REVOKE ALL ON budgets FROM {role}");
     let revoke = sqlx::raw_sql(sqlx::AssertSqlSafe(revoke));
     revoke.execute(&mut stranger).await.unwrap();
-    let (error, message) = refused(&url).await;
-    assert!(matches!(error, OpenError::NoRights { .. }), "{message}");
-    let grant = format!("GRANT SELECT, INSERT, UPDATE, DELETE ON directory_changes TO \"{role}\"");
-    assert!(message.contains(&grant), "{message}");
-    // Whoever only reads needs no more than that.
-    store::Store::close(&PostgresStore::open_to_read(&url).await.unwrap()).await;
-    let grant = sqlx::raw_sql(sqlx::AssertSqlSafe(grant));
-    grant.execute(&mut stranger).await.unwrap();
-    store::Store::close(&PostgresStore::open(&url).await.unwrap()).await;
+    let (_, message) = refused(&url).await;
+    let (_, told) = message.split_once(": `").unwrap();
+    let (grants, _) = told.split_once('`').unwrap();
+    for (table, needed) in [
+        ("run_links", "SELECT, INSERT"),
+        ("budgets", "SELECT, INSERT, UPDATE"),
+    ] {
+        let grant = format!("GRANT {needed} ON {table} TO \"{role}\"");
+        assert!(grants.contains(&grant), "{message}");
+    }
+    // Together they are all that is missing, and can be run as they stand there.
+    let grants = sqlx::raw_sql(sqlx::AssertSqlSafe(grants.to_owned()));
+    grants.execute(&mut stranger).await.unwrap();
+    PostgresStore::open(&url).await.unwrap().close().await;
     drop_role(&role, stranger).await;
+}
+
+#[tokio::test]
+async fn the_rights_on_every_table_are_looked_at() {
+    let database = database().await;
+    PostgresStore::migrate(&database.url()).await.unwrap();
+    let mut tables: Vec<String> = sqlx::query_scalar(
+        "SELECT tablename::text FROM pg_tables WHERE schemaname = 'public' AND tablename <> '_sqlx_migrations'",
+    )
+    .fetch_all(&mut database.stranger().await)
+    .await
+    .unwrap();
+    tables.sort_unstable();
+    let mut looked_at: Vec<_> = NEEDED_RIGHTS.iter().map(|(table, _)| *table).collect();
+    looked_at.sort_unstable();
+    assert_eq!(tables, looked_at);
+}
+
+/// A database, and a role that has the rights there that a start looks for, and no others.
+struct Confined {
+    database: Database,
+    role: String,
+    url: String,
+    open: Mutex<Option<Arc<PostgresStore>>>,
+}
+
+impl Confined {
+    async fn make() -> Self {
+        let database = database().await;
+        PostgresStore::migrate(&database.url()).await.unwrap();
+        let mut stranger = database.stranger().await;
+        let (role, url) = make_role(&database, &mut stranger).await;
+        let grants = NEEDED_RIGHTS
+            .iter()
+            .map(|(table, rights)| format!("GRANT {rights} ON {table} TO {role}"))
+            .collect::<Vec<_>>();
+        let confine = format!(
+            "REVOKE ALL ON ALL TABLES IN SCHEMA public FROM {role};
+             GRANT SELECT ON _sqlx_migrations TO {role};
+             {}",
+            grants.join("; ")
+        );
+        let confine = sqlx::raw_sql(sqlx::AssertSqlSafe(confine));
+        confine.execute(&mut stranger).await.unwrap();
+        Self {
+            database,
+            role,
+            url,
+            open: Mutex::default(),
+        }
+    }
+
+    async fn close(&self) {
+        if let Some(store) = self.open.lock().await.take() {
+            store.close().await;
+        }
+    }
+
+    async fn end(self) {
+        self.close().await;
+        drop_role(&self.role, self.database.stranger().await).await;
+    }
+}
+
+#[async_trait]
+impl Fixture for Confined {
+    async fn open(&self) -> Arc<dyn Store> {
+        let store = Arc::new(open_at(&self.url).await);
+        *self.open.lock().await = Some(Arc::clone(&store));
+        store
+    }
+
+    async fn reopen(&self) -> Arc<dyn Store> {
+        self.close().await;
+        self.open().await
+    }
+}
+
+/// Everything that is done with rows is done in one of these.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_rights_that_are_looked_for_are_enough() {
+    macro_rules! are_kept {
+        ($($module:ident::$promise:ident,)*) => {
+            $(
+                let confined = Confined::make().await;
+                store::conformance::$module::$promise(&confined).await;
+                confined.end().await;
+            )*
+        };
+    }
+    are_kept! {
+        erasures::an_erased_body_is_gone_with_all_that_tells_of_it,
+        erasures::what_was_held_is_gone_with_the_body_that_told_of_it,
+        directories::a_noun_is_replaced_and_taken_away,
+        directories::what_has_changed_since_leads_to_what_is_there,
+        records::contents_are_found_by_their_digest_once_they_are_written,
+        approvals::an_approval_is_as_it_was_written_last,
+        runs::a_family_of_runs_has_the_level_of_the_one_that_began_it,
+        budgets::an_ancestry_of_runs_is_found_upwards_and_never_changed,
+        budgets::a_budget_is_as_it_was_written_last,
+        budgets::answers_are_forgotten_that_were_given_long_ago,
+        counters::counters_that_nothing_was_counted_in_for_long_are_forgotten,
+        buckets::what_is_given_back_can_be_lent_again,
+        buckets::only_full_buckets_are_forgotten,
+        index::a_block_that_is_taken_out_by_force_is_gone,
+    }
 }
 
 #[tokio::test]
