@@ -36,7 +36,7 @@
 //! - [`http`]: callers, bodies, refusals and pages;
 //! - [`gateway`] and [`snapshot`]: what all handlers share, and what is in force; [`start`] and [`stores`]: how both come to be;
 //! - [`operation`], [`metrics`] and [`whoami`]: whether it is well, what it has counted, and who is asking;
-//!   [`causes`]: what is told of an error;
+//!   [`causes`]: what is told of an error; `seldom`: what is not told each time;
 //! - [`config`] and [`cli`]: how it is started.
 
 pub mod admission;
@@ -84,6 +84,7 @@ pub mod reservations;
 pub mod router;
 pub mod runtimes;
 pub mod search;
+mod seldom;
 pub mod sequencer;
 pub mod signing;
 pub mod single_flight;

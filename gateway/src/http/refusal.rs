@@ -3,13 +3,17 @@
 //! A refusal is about the request (4xx), a fault is ours (5xx). A denial is neither: it is a decision and a 200.
 
 use super::writing;
+use crate::locks::lock;
+use crate::seldom::Seldom;
 use axum::http::{HeaderName, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+use store::StoreError;
 use tokio::task::JoinError;
 
 macro_rules! codes {
@@ -492,20 +496,38 @@ impl From<model::standing::RevokedForGood> for Refusal {
     }
 }
 
-/// Reading from storage failed. It is logged here, once; the caller learns only that it failed.
-impl From<store::StoreError> for Refusal {
-    fn from(error: store::StoreError) -> Self {
-        tracing::error!(
-            error = &error as &dyn std::error::Error,
-            "the ledger could not be read"
-        );
+/// When the log said last, of whichever caller, that the store does not answer.
+static SILENT_TOLD: Mutex<Seldom> = Mutex::new(Seldom::new());
+
+/// Reading from storage failed. It is logged here, once, and once a second at most while the store does not answer; the
+/// caller learns only that it failed.
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let left_out = admit(&error, &mut lock(&SILENT_TOLD), Instant::now());
+        if let Some(left_out) = left_out {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                left_out,
+                "the ledger could not be read"
+            );
+        }
         Self::ledger_unavailable()
+    }
+}
+
+/// If a failed read may be logged now, how many were left out since the line before. What is unreadable is always
+/// logged: it names a row, and the next one may name another.
+fn admit(error: &StoreError, silent_told: &mut Seldom, now: Instant) -> Option<u64> {
+    match error {
+        StoreError::Unavailable(_) => silent_told.admit(now),
+        StoreError::Corrupt { .. } => Some(0),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::time::Duration;
 
     #[test]
     fn no_two_refusals_share_a_code() {
@@ -535,6 +557,22 @@ mod tests {
             assert_eq!(response.status(), 503);
             assert_eq!(response.headers()[header::RETRY_AFTER], "1");
         }
+    }
+
+    #[test]
+    fn a_store_that_does_not_answer_is_told_of_seldom_and_what_is_unreadable_each_time() {
+        let away = || StoreError::Unavailable("away".into());
+        let damaged = || StoreError::Corrupt { what: "row 7".into() };
+        let (mut told, begin) = (Seldom::new(), Instant::now());
+        let mut admit = |error: StoreError, millis| {
+            super::admit(&error, &mut told, begin + Duration::from_millis(millis))
+        };
+        assert_eq!(admit(away(), 0), Some(0));
+        assert_eq!(admit(away(), 1), None);
+        assert_eq!(admit(damaged(), 2), Some(0));
+        assert_eq!(admit(damaged(), 3), Some(0));
+        assert_eq!(admit(away(), 4), None);
+        assert_eq!(admit(away(), 1_000), Some(2));
     }
 
     #[test]

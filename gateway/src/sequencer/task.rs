@@ -16,6 +16,7 @@ use super::times::Times;
 use super::{
     APPROVALS_MAX, END_ROUNDS_MAX, END_ROUNDS_MAX_UNDER_LOAD, Fault, LoadSignal, Parts, Sequencer, Submission,
 };
+use crate::seldom::Seldom;
 use crate::signing::signs_at;
 use engine::budgets::moves::{BudgetChange, Move};
 use engine::proposal::{ApprovalUse, Intent};
@@ -52,6 +53,9 @@ pub(super) struct Task {
     contents: Arc<Contents>,
     /// Tells when another database has taken the place of the one before.
     databases: watch::Receiver<()>,
+    /// When the log said last that a batch failed, and that the ledger does not answer.
+    failed_told: Seldom,
+    silent_told: Seldom,
     parts: Parts,
 }
 
@@ -184,6 +188,8 @@ impl Task {
             ahead: Arc::clone(&handle.ahead),
             contents: Arc::clone(&handle.contents),
             databases: parts.snapshot.continuity.databases(),
+            failed_told: Seldom::new(),
+            silent_told: Seldom::new(),
             parts,
         }
     }
@@ -567,7 +573,7 @@ impl Task {
         reads: &BatchReads<'_>,
     ) -> Result<Basis, Failure> {
         let turn = self.parts.store.begin(tenants).await;
-        let mut turn = turn.map_err(unread)?;
+        let mut turn = turn.map_err(|error| self.after_failed_look_up(error))?;
         let places = turn.places().clone();
         if let Some(tenant) = self.footprints.compare(tenants, &places) {
             self.forget_lost(tenant);
@@ -575,7 +581,7 @@ impl Task {
         }
         let times = Times::new(self.expected_entry_time(), &places);
         let found = reads.read(&mut *turn, &mut self.footprints, times).await;
-        let found = found.map_err(unread)?;
+        let found = found.map_err(|error| self.after_failed_look_up(error))?;
         let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
         let looked_for = if self.look_ups_left > 0 {
             self.look_ups_left -= 1;
@@ -585,7 +591,7 @@ impl Task {
             let looked = reads.read_earlier_of_refused(&mut *turn, proposals, &mut found, times);
             looked.await.map(LookedFor::Asks)
         };
-        let looked_for = looked_for.map_err(unread)?;
+        let looked_for = looked_for.map_err(|error| self.after_failed_look_up(error))?;
         let mode = WriteMode::Turn {
             turn,
             ends,
@@ -646,13 +652,35 @@ impl Task {
             }
             _ => {}
         }
-        tracing::error!(
-            error = error as &dyn std::error::Error,
-            entries = batch.entries.len(),
-            "a batch failed"
-        );
+        if let Some(left_out) = self.failed_told.admit(Instant::now()) {
+            tracing::error!(
+                error = error as &dyn std::error::Error,
+                entries = batch.entries.len(),
+                left_out,
+                "a batch failed"
+            );
+        }
         // It may have been written, and then it may have changed a directory.
         self.parts.follow.notify_one();
+        Failure::Fault
+    }
+
+    /// How an attempt fails that could not read what has to be known beforehand.
+    fn after_failed_look_up(&mut self, error: StoreError) -> Failure {
+        if error.is_turn_over() {
+            tell_of_turn(&error);
+            return Failure::TurnOver;
+        }
+        if matches!(error, StoreError::Corrupt { .. }) {
+            return Failure::Unreadable(error);
+        }
+        if let Some(left_out) = self.silent_told.admit(Instant::now()) {
+            tracing::error!(
+                error = &error as &dyn std::error::Error,
+                left_out,
+                "the ledger does not answer"
+            );
+        }
         Failure::Fault
     }
 
@@ -713,22 +741,6 @@ fn may_be_repeated((proposal, disposition): (&Proposal, &Disposition)) -> bool {
         }
         _ => false,
     }
-}
-
-/// How an attempt fails that could not read what has to be known beforehand.
-fn unread(error: StoreError) -> Failure {
-    if error.is_turn_over() {
-        tell_of_turn(&error);
-        return Failure::TurnOver;
-    }
-    if matches!(error, StoreError::Corrupt { .. }) {
-        return Failure::Unreadable(error);
-    }
-    tracing::error!(
-        error = &error as &dyn std::error::Error,
-        "the ledger does not answer"
-    );
-    Failure::Fault
 }
 
 /// Says that a turn was over before its batch was written.
