@@ -328,13 +328,13 @@ fn books(policies: &[TenantPolicy]) -> Books {
     };
     let policies = PolicySet::compile(&BasePolicies::shipped(), policies, registry);
     let tenant = TenantSnapshot::new(directory, Arc::new(policies.expect("the policies fit")), 7);
-    let place = ChainPosition {
+    let position = ChainPosition {
         revision: tenant.revision,
         ..ChainPosition::GENESIS
     };
     let mut snapshot = Snapshot::new(Arc::new(Compiler::new(BasePolicies::shipped())));
     snapshot.insert(tenant);
-    Books::new(snapshot, HashMap::from([(TENANT, place)]))
+    Books::new(snapshot, HashMap::from([(TENANT, position)]))
 }
 
 /// `--count STEP TIMES`, if that is what the program is to do.

@@ -70,7 +70,7 @@ impl<'s> Ledger<'s> {
         let time = begin.elapsed();
         let tenants = self.store.load(Some(&[self.chain.tenant])).await;
         let tenants = tenants.expect("the store can be read");
-        assert_eq!(tenants[0].place.head(), self.chain.head());
+        assert_eq!(tenants[0].position.head(), self.chain.head());
         time
     }
 }

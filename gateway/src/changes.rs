@@ -264,7 +264,10 @@ impl Gateway {
         let store = Arc::clone(&self.store);
         let looking = tokio::spawn(async move {
             let turn = store.begin(&[tenant]).await?;
-            let revision = turn.places().get(&tenant).map_or(0, |place| place.revision);
+            let revision = turn
+                .positions()
+                .get(&tenant)
+                .map_or(0, |position| position.revision);
             drop((turn, look, kept));
             Ok::<_, StoreError>(revision)
         });

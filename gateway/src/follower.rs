@@ -282,7 +282,7 @@ impl Following {
         let mut whole: BTreeSet<_> = some.iter().copied().collect();
         for (before, changed) in self.changes(some, &incarnation).await? {
             whole.remove(&changed.tenant);
-            let (tenant, end) = (changed.tenant, changed.place.head());
+            let (tenant, end) = (changed.tenant, changed.position.head());
             let make = move |compiler: &Compiler| changes::bring_on(compiler, &before, changed);
             self.put_in_force(tenant, end, began, make).await;
         }
@@ -292,7 +292,7 @@ impl Following {
             whole => self.store.load(Some(whole)).await?,
         };
         for stored in stored {
-            let (tenant, end) = (stored.tenant, stored.place.head());
+            let (tenant, end) = (stored.tenant, stored.position.head());
             let make = move |compiler: &Compiler| {
                 let tenant = start::restore(compiler, stored)?;
                 Ok(Made {

@@ -245,14 +245,14 @@ pub async fn load_snapshot(store: &dyn Store, compiler: Arc<Compiler>) -> Result
     let tenants = store.load(None).await?;
     let revisions = tenants
         .iter()
-        .map(|tenant| (tenant.tenant, tenant.place.revision));
+        .map(|tenant| (tenant.tenant, tenant.position.revision));
     if is_unfinished_copy(revisions) {
         return Err(StartError::CopyUnfinished);
     }
-    let times = tenants.iter().map(|tenant| (tenant.tenant, tenant.place.at));
+    let times = tenants.iter().map(|tenant| (tenant.tenant, tenant.position.at));
     let latest = times.max_by_key(|(_, at)| *at);
     for tenant in tenants {
-        ends.push((tenant.tenant, tenant.place.head()));
+        ends.push((tenant.tenant, tenant.position.head()));
         let restored = restore(&compiler, tenant)?;
         for oddity in compiling::oddities(&restored) {
             oddity.tell();
@@ -304,7 +304,7 @@ fn system_tenant() -> StoredTenant {
     };
     StoredTenant {
         tenant: TenantId::SYSTEM,
-        place: ChainPosition::GENESIS,
+        position: ChainPosition::GENESIS,
         nouns: vec![Noun::Tenant(Arc::new(tenant))],
     }
 }
@@ -332,7 +332,7 @@ pub fn restore(compiler: &Compiler, stored: StoredTenant) -> Result<TenantSnapsh
     Ok(TenantSnapshot::new(
         directory,
         Arc::new(policies),
-        stored.place.revision,
+        stored.position.revision,
     ))
 }
 

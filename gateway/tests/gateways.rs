@@ -1223,7 +1223,7 @@ async fn nobody_is_told_to_try_again_where_changes_of_the_system_tenant_are_lost
 async fn assert_is_as_stored(world: &World, tenant: TenantId) {
     let stored = world.store.load(Some(&[tenant])).await.unwrap().remove(0);
     let known = world.gateway.tenant(tenant).unwrap();
-    assert_eq!(known.revision, stored.place.revision);
+    assert_eq!(known.revision, stored.position.revision);
     let directory = &known.directory;
     for noun in &stored.nouns {
         let known = directory.noun(noun.kind(), &noun.id()).map(|noun| noun.to_json());

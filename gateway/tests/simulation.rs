@@ -205,7 +205,7 @@ impl Simulation {
             .find(|stored| stored.tenant == self.stage.tenant)
             .unwrap();
         assert_eq!(
-            stored.place.revision,
+            stored.position.revision,
             self.stage.gateway.tenant(self.stage.tenant).unwrap().revision
         );
     }

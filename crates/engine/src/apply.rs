@@ -36,7 +36,7 @@ use store::{
 /// Where the tenants of a batch stand, and the directory as it is there.
 #[derive(Clone)]
 pub struct Books {
-    places: HashMap<TenantId, ChainPosition>,
+    positions: HashMap<TenantId, ChainPosition>,
     snapshot: Snapshot,
 }
 
@@ -52,8 +52,8 @@ pub struct BatchTime {
 
 impl BatchTime {
     /// When the next entry of a chain is recorded that stands here: never before the last one.
-    fn at(self, place: &ChainPosition) -> Timestamp {
-        place.at.max(self.entries)
+    fn at(self, position: &ChainPosition) -> Timestamp {
+        position.at.max(self.entries)
     }
 }
 
@@ -151,8 +151,8 @@ pub struct Applied {
 
 impl Books {
     /// The books of a batch: a snapshot, and where its tenants stand.
-    pub fn new(snapshot: Snapshot, places: HashMap<TenantId, ChainPosition>) -> Self {
-        Self { places, snapshot }
+    pub fn new(snapshot: Snapshot, positions: HashMap<TenantId, ChainPosition>) -> Self {
+        Self { positions, snapshot }
     }
 
     /// The directory as it is at the heads.
@@ -168,7 +168,7 @@ impl Books {
     /// The position of a tenant's chain.
     pub fn position(&self, tenant: TenantId) -> &ChainPosition {
         const GENESIS: &ChainPosition = &ChainPosition::GENESIS;
-        self.places.get(&tenant).unwrap_or(GENESIS)
+        self.positions.get(&tenant).unwrap_or(GENESIS)
     }
 }
 
@@ -710,7 +710,7 @@ impl<'p> Pass<'p> {
         }
         self.books.snapshot.advance(tenant, writes, policies);
         self.books
-            .places
+            .positions
             .entry(tenant)
             .or_insert(ChainPosition::GENESIS)
             .revision += 1;
@@ -757,8 +757,12 @@ impl<'p> Pass<'p> {
 
     /// Gives an entry its place in the chain and in the tree.
     fn link(&mut self, tenant: TenantId, entry: &ProposedEntry) -> Linked {
-        let place = self.books.places.entry(tenant).or_insert(ChainPosition::GENESIS);
-        let at = self.time.at(place);
+        let position = self
+            .books
+            .positions
+            .entry(tenant)
+            .or_insert(ChainPosition::GENESIS);
+        let at = self.time.at(position);
         let new = NewEntry {
             tenant: &tenant.to_string(),
             kind: entry.kind.as_str(),
@@ -769,8 +773,8 @@ impl<'p> Pass<'p> {
             head,
             prev,
             completed,
-        } = place.tip.append(&new, &mut self.scratch);
-        place.at = at;
+        } = position.tip.append(&new, &mut self.scratch);
+        position.at = at;
         self.batch.entries.push(EntryRow {
             tenant,
             seq: head.seq,

@@ -55,11 +55,11 @@ enum Failure {
 }
 
 impl Work {
-    /// The work of a batch in a turn that was taken for these tenants, which stand at these places.
+    /// The work of a batch in a turn that was taken for these tenants, which stand at these positions.
     pub(crate) fn of(
         batch: &Batch,
         taken: &[TenantId],
-        places: &HashMap<TenantId, ChainPosition>,
+        positions: &HashMap<TenantId, ChainPosition>,
         store: Uuid,
     ) -> Result<Self, CommitError> {
         let not_written = |error: Box<dyn Error + Send + Sync>| CommitError::NotWritten(error);
@@ -70,12 +70,13 @@ impl Work {
             if !taken.contains(&tenant) {
                 return Err(not_written(NotTaken(tenant).into()));
             }
-            // The place was read under the lock that is still held, so this is the whole truth, and nothing has to be sent.
-            let place = places.get(&tenant);
-            if advance.from != place.map_or(Head::GENESIS, ChainPosition::head) {
+            // The position was read under the lock that is still held, so this is the whole truth, and nothing has to
+            // be sent.
+            let position = positions.get(&tenant);
+            if advance.from != position.map_or(Head::GENESIS, ChainPosition::head) {
                 return Err(CommitError::HeadMoved { tenant });
             }
-            if place.is_none() {
+            if position.is_none() {
                 new.push(uuid(tenant));
             }
         }
@@ -88,7 +89,7 @@ impl Work {
             is_nothing: batch.is_empty(),
             insert: insert::statement(batch)?,
             changes: changes::of(batch),
-            remembered: Remembered::of(batch, places),
+            remembered: Remembered::of(batch, positions),
             erasures: Erasures::of(batch),
             mark: Mark::of(batch),
             store,

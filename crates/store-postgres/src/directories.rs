@@ -55,9 +55,13 @@ impl Directories for PostgresStore {
             )
         };
         let rows = self.loads.read(query).await?;
-        let stored = |(tenant, place)| {
-            let nouns = Vec::new();
-            (tenant, StoredTenant { tenant, place, nouns })
+        let stored = |(tenant, position)| {
+            let stored = StoredTenant {
+                tenant,
+                position,
+                nouns: Vec::new(),
+            };
+            (tenant, stored)
         };
         let mut tenants: BTreeMap<_, _> = positions(&rows)?.into_iter().map(stored).collect();
         for row in rows {

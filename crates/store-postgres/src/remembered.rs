@@ -37,8 +37,8 @@ pub(crate) struct Remembered {
 }
 
 impl Remembered {
-    /// What is to be remembered of a batch whose tenants stand at these places.
-    pub(crate) fn of(batch: &Batch, places: &HashMap<TenantId, ChainPosition>) -> Self {
+    /// What is to be remembered of a batch whose tenants stand at these positions.
+    pub(crate) fn of(batch: &Batch, positions: &HashMap<TenantId, ChainPosition>) -> Self {
         let mut written: BTreeMap<TenantId, BTreeSet<_>> = BTreeMap::new();
         for (tenant, write) in &batch.writes {
             let (Write::Put(noun) | Write::Delete(noun)) = write;
@@ -48,7 +48,9 @@ impl Remembered {
         let mut remembered = Self::default();
         for advance in &batch.advances {
             let tenant = uuid(advance.tenant);
-            let since = places.get(&advance.tenant).map_or(0, |place| place.revision);
+            let since = positions
+                .get(&advance.tenant)
+                .map_or(0, |position| position.revision);
             // A copy brings a directory in parts, all but the last of which are no change of it.
             if advance.revision <= since {
                 continue;
@@ -191,9 +193,13 @@ pub(crate) async fn changes(
     // What is remembered has to lead to where the tenant is.
     let known = rows.into_iter().filter(|row| row.steps == row.behind);
     let (rows, ids): (Vec<_>, Vec<_>) = known.map(ChangedRow::into_parts).unzip();
-    let unchanged = |(tenant, place)| {
-        let nouns = Vec::new();
-        (tenant, ChangedTenant { tenant, place, nouns })
+    let unchanged = |(tenant, position)| {
+        let unchanged = ChangedTenant {
+            tenant,
+            position,
+            nouns: Vec::new(),
+        };
+        (tenant, unchanged)
     };
     let positions = directories::positions(&rows)?.into_iter();
     let mut found: BTreeMap<_, _> = positions.map(unchanged).collect();

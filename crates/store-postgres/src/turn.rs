@@ -46,11 +46,11 @@ impl Journal for PostgresStore {
             }
             Err(error) => return Err(unavailable(error)),
         };
-        let places = rows.iter().map(place).collect::<Result<_, _>>()?;
+        let positions = rows.iter().map(position).collect::<Result<_, _>>()?;
         Ok(Box::new(PostgresTurn {
             lent,
             taken: tenants.to_vec(),
-            places,
+            positions,
             store: self.id,
         }))
     }
@@ -94,7 +94,7 @@ async fn lock(lent: &mut Lent, text: String) -> Result<Vec<PgRow>, sqlx::Error> 
     lent.settle(rows)
 }
 
-fn place(row: &PgRow) -> Result<(TenantId, ChainPosition), StoreError> {
+fn position(row: &PgRow) -> Result<(TenantId, ChainPosition), StoreError> {
     let number = |column| row.try_get::<i64, _>(column).map_err(unavailable);
     let tenant: Uuid = row.try_get(0).map_err(unavailable)?;
     let tenant = TenantId::from_bytes(tenant.into_bytes());
@@ -109,27 +109,27 @@ fn place(row: &PgRow) -> Result<(TenantId, ChainPosition), StoreError> {
         seq: label.unsigned("head_seq", number(1)?)?,
         hash: label.digest("head_hash", &hash)?,
     };
-    let place = ChainPosition {
+    let position = ChainPosition {
         tip: label.tip(head, &edge)?,
         at: Timestamp::from_millis(number(3)?),
         revision: label.unsigned("revision", number(4)?)?,
     };
-    Ok((tenant, place))
+    Ok((tenant, position))
 }
 
 /// A turn that was taken.
 struct PostgresTurn {
     lent: Lent,
     taken: Vec<TenantId>,
-    places: HashMap<TenantId, ChainPosition>,
+    positions: HashMap<TenantId, ChainPosition>,
     /// Which store this is.
     store: Uuid,
 }
 
 #[async_trait]
 impl Turn for PostgresTurn {
-    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
-        &self.places
+    fn positions(&self) -> &HashMap<TenantId, ChainPosition> {
+        &self.positions
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {
@@ -221,7 +221,7 @@ impl Turn for PostgresTurn {
     }
 
     async fn commit(self: Box<Self>, batch: &Batch) -> Result<(), CommitError> {
-        let work = Work::of(batch, &self.taken, &self.places, self.store)?;
+        let work = Work::of(batch, &self.taken, &self.positions, self.store)?;
         if work.is_nothing() {
             return Ok(());
         }

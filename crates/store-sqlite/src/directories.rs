@@ -111,7 +111,7 @@ fn tenant(row: &Row) -> Result<StoredTenant, StoreError> {
     };
     Ok(StoredTenant {
         tenant: TenantId::from_bytes(label.id("tenant_id", row.tenant_id.clone())?),
-        place: store::ChainPosition {
+        position: store::ChainPosition {
             tip: label.tip(head, &row.edge)?,
             at: Timestamp::from_millis(row.head_at),
             revision: label.unsigned("revision", row.revision)?,

@@ -31,7 +31,7 @@ impl Journal for SqliteStore {
         let mut writer = Arc::clone(&self.writer).lock_owned().await;
         writer.begin().await.map_err(unavailable)?;
         Ok(Box::new(SqliteTurn {
-            places: writer.places(tenants),
+            positions: writer.positions(tenants),
             writer,
             committed: Arc::clone(&self.committed),
         }))
@@ -41,15 +41,15 @@ impl Journal for SqliteStore {
 /// The turn on the one connection that writes. Nothing has begun in the database yet: whoever holds this is alone.
 struct SqliteTurn {
     writer: OwnedMutexGuard<Writer>,
-    places: HashMap<TenantId, ChainPosition>,
+    positions: HashMap<TenantId, ChainPosition>,
     /// Wakes the checkpointer.
     committed: Arc<Notify>,
 }
 
 #[async_trait]
 impl Turn for SqliteTurn {
-    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
-        &self.places
+    fn positions(&self) -> &HashMap<TenantId, ChainPosition> {
+        &self.positions
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {

@@ -91,7 +91,7 @@ pub(crate) async fn fail_commits_of(connection: &mut SqliteConnection, fail: boo
 
 /// The end of the one chain that is stored.
 async fn head(store: &SqliteStore) -> ledger::Head {
-    store.load(None).await.unwrap()[0].place.head()
+    store.load(None).await.unwrap()[0].position.head()
 }
 
 /// One commit with three decisions.

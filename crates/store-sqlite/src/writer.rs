@@ -39,7 +39,7 @@ pub(crate) struct Writer {
     /// The integer key (`tenant_no`) of every tenant in this database.
     tenant_numbers: TenantNumbers,
     /// Where each of them stands: nobody else writes, so memory knows.
-    places: HashMap<TenantId, ChainPosition>,
+    positions: HashMap<TenantId, ChainPosition>,
     /// Which entries answered which requests.
     requests: Requests,
     /// Told when there is something to do for them behind the commits.
@@ -112,7 +112,7 @@ impl Writer {
             connections: None,
             keeper,
             tenant_numbers: TenantNumbers::new(),
-            places: HashMap::new(),
+            positions: HashMap::new(),
             upkeep_due,
             errands: Arc::default(),
             closed: false,
@@ -160,8 +160,8 @@ impl Writer {
     }
 
     /// Where these tenants stand, as far as they have ever written.
-    pub(crate) fn places(&self, tenants: &[TenantId]) -> HashMap<TenantId, ChainPosition> {
-        let known = |tenant: &TenantId| Some((*tenant, self.places.get(tenant)?.clone()));
+    pub(crate) fn positions(&self, tenants: &[TenantId]) -> HashMap<TenantId, ChainPosition> {
+        let known = |tenant: &TenantId| Some((*tenant, self.positions.get(tenant)?.clone()));
         tenants.iter().filter_map(known).collect()
     }
 
@@ -222,7 +222,7 @@ impl Writer {
     fn remember_committed(&mut self, batch: &Batch, digests: &[Option<RequestDigest>], moves: Vec<HeadMove>) {
         for head_move in moves {
             self.tenant_numbers.insert(head_move.tenant, head_move.tenant_no);
-            self.places.insert(head_move.tenant, head_move.to);
+            self.positions.insert(head_move.tenant, head_move.to);
         }
         let numbers = &self.tenant_numbers;
         let number = |tenant, seq| entry::number(*numbers.get(&tenant)?, seq);
@@ -303,7 +303,7 @@ impl Writer {
         .await?;
         self.requests.read(connection).await?;
         self.tenant_numbers.clear();
-        self.places.clear();
+        self.positions.clear();
         for row in rows {
             // What cannot be read is left out: whoever writes there is told that the head has moved.
             let Ok(tenant) = row.tenant_id.try_into().map(TenantId::from_bytes) else {
@@ -318,12 +318,12 @@ impl Writer {
             ) && let Some(tree) = Frontier::from_bytes(seq, &row.edge)
                 && let Some(tip) = Tip::new(Head { seq, hash }, tree)
             {
-                let place = ChainPosition {
+                let position = ChainPosition {
                     tip,
                     at: Timestamp::from_millis(row.at),
                     revision,
                 };
-                self.places.insert(tenant, place);
+                self.positions.insert(tenant, position);
             } else {
                 tell_unreadable(row.tenant_no);
             }

@@ -38,7 +38,7 @@ impl Scene {
             By::Turn => try_commit(&self.store, &batch).await,
             By::Append => self.store.append(&batch).await,
         };
-        let head = load(&**self.store.inner()).await[0].place.head();
+        let head = load(&**self.store.inner()).await[0].position.head();
         assert!(head == next.head() || head == self.chain.head());
         if head == next.head() {
             self.chain = next;

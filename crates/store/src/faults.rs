@@ -467,8 +467,8 @@ struct FaultyTurn {
 
 #[async_trait]
 impl Turn for FaultyTurn {
-    fn places(&self) -> &HashMap<TenantId, ChainPosition> {
-        self.inner.places()
+    fn positions(&self) -> &HashMap<TenantId, ChainPosition> {
+        self.inner.positions()
     }
 
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError> {

@@ -84,7 +84,7 @@ pub struct StoredTenant {
     /// Which.
     pub tenant: TenantId,
     /// Where it stands.
-    pub place: ChainPosition,
+    pub position: ChainPosition,
     /// Its nouns, its [`Noun::Tenant`] among them.
     pub nouns: Vec<Noun>,
 }
@@ -95,7 +95,7 @@ pub struct ChangedTenant {
     /// Which.
     pub tenant: TenantId,
     /// Where it stands.
-    pub place: ChainPosition,
+    pub position: ChainPosition,
     /// What became of each noun that was put or taken away, each once and in no order.
     pub nouns: Vec<ChangedNoun>,
 }
@@ -182,7 +182,7 @@ pub async fn commit_in_turn(journal: &(impl Journal + ?Sized), batch: &Batch) ->
 #[async_trait]
 pub trait Turn: Send {
     /// Where each of the tenants stands. One that was never written is missing.
-    fn places(&self) -> &HashMap<TenantId, ChainPosition>;
+    fn positions(&self) -> &HashMap<TenantId, ChainPosition>;
 
     /// The receipts of those of these requests that were recorded before, in no particular order.
     async fn find_requests(&mut self, keys: &[RequestKey]) -> Result<Vec<FoundRequest>, StoreError>;

@@ -168,7 +168,7 @@ async fn check_empty(to: &dyn Store) -> anyhow::Result<()> {
 
 /// Verifies a ledger with its end, of the tree as well, unless somebody has written to it since it was read.
 async fn verify_source(from: &dyn Store, tenant: &StoredTenant) -> anyhow::Result<()> {
-    let (id, tip) = (tenant.tenant, &tenant.place.tip);
+    let (id, tip) = (tenant.tenant, &tenant.position.tip);
     let verified = verify(from, id, tip.head(), Some(tip.tree())).await;
     ensure!(from.head(id).await? == tip.head(), WRITTEN_MEANWHILE);
     verified.context("the source does not verify, so nothing of it was copied")
@@ -219,8 +219,8 @@ async fn copy_tenant(
     before: &[Copied],
 ) -> anyhow::Result<Copied> {
     check_unbegun(to).await?;
-    let (id, head) = (tenant.tenant, tenant.place.head());
-    let revision = tenant.place.revision;
+    let (id, head) = (tenant.tenant, tenant.position.head());
+    let revision = tenant.position.revision;
     // A gateway does not start on a directory without its tenant, so that comes last.
     let (itself, others): (Vec<_>, Vec<_>) = tenant
         .nouns

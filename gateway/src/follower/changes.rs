@@ -30,7 +30,7 @@ pub(super) fn bring_on(
         ChangedNoun::Gone { kind, id } => before.directory.noun(kind, &id).map(Write::Delete),
     });
     let writes: Vec<_> = writes.collect();
-    let mut after = before.after(&writes, changed.place.revision);
+    let mut after = before.after(&writes, changed.position.revision);
     let was_compiled = !before.compiles_as(&after);
     if was_compiled {
         let policies = compiling::compile(compiler, &after.directory);

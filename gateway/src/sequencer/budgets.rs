@@ -414,8 +414,8 @@ mod tests {
         let url = format!("sqlite:{}/ledger.db", folder.path().display());
         let store = SqliteStore::open(&url).await.unwrap();
         let mut turn = store.begin(&[TENANT]).await.unwrap();
-        let places = HashMap::from([(TENANT, ChainPosition::GENESIS)]);
-        let times = Times::new(Timestamp::from_millis(0), &places);
+        let positions = HashMap::from([(TENANT, ChainPosition::GENESIS)]);
+        let times = Times::new(Timestamp::from_millis(0), &positions);
         let wanted = WantedMoves {
             reservations: vec![(TENANT, ReservationId::from_bytes([7; 16]))],
             ..WantedMoves::default()
@@ -424,7 +424,7 @@ mod tests {
         let mut footprints = Footprints::default();
         let found = wanted.find(&mut *turn, &mut footprints, times).await.unwrap();
         assert!(found.is_err());
-        footprints.compare(&[TENANT], &places);
+        footprints.compare(&[TENANT], &positions);
         let found = wanted.find(&mut *turn, &mut footprints, times).await.unwrap();
         assert!(found.is_ok());
     }

@@ -1,9 +1,9 @@
 //! Where this gateway has left the chains that it writes, so that it need not ask when it is the only one who does.
 //!
-//! What is remembered is a guess: storage refuses a batch that is made from a place where its tenant does not stand any
-//! more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets stands beside
-//! the place that it is right at. Chains only grow. One that is shorter than it was left, or ends otherwise at the same
-//! length, tells that the store has lost what this gateway has written.
+//! What is remembered is a guess: storage refuses a batch that is made from a position at which its tenant does not
+//! stand any more. So a wrong one costs a round trip and never an entry. What is remembered of a tenant's budgets
+//! stands beside the position that it is right at. Chains only grow. One that is shorter than it was left, or ends
+//! otherwise at the same length, tells that the store has lost what this gateway has written.
 
 use super::remembered::{NotRemembered, Remembered};
 use model::TenantId;
@@ -18,8 +18,8 @@ const REMEMBERED_MAX: usize = 65_536;
 
 /// Where a tenant was left.
 struct Footprint {
-    place: ChainPosition,
-    /// What is known of its budgets at that place.
+    position: ChainPosition,
+    /// What is known of its budgets at that position.
     remembered: Remembered,
     /// Whether nobody else had written to it since the time before. Only then is it worth guessing that it is so again: where
     /// several gateways write in turn, most guesses would be wrong.
@@ -27,9 +27,9 @@ struct Footprint {
 }
 
 impl Footprint {
-    fn at(place: ChainPosition) -> Self {
+    fn at(position: ChainPosition) -> Self {
         Self {
-            place,
+            position,
             remembered: Remembered::default(),
             is_ours: false,
         }
@@ -38,7 +38,7 @@ impl Footprint {
     /// Whether the store has lost entries of a tenant that was left here and stands there now. That a chain has grown
     /// again since, to more than it was, is not seen.
     fn is_ahead_of(&self, now: &ChainPosition) -> bool {
-        let (left, now) = (self.place.head(), now.head());
+        let (left, now) = (self.position.head(), now.head());
         now.seq < left.seq || (now.seq == left.seq && now.hash != left.hash)
     }
 }
@@ -49,12 +49,12 @@ pub(super) struct Footprints(HashMap<TenantId, Footprint>);
 
 impl Footprints {
     /// Where these tenants stand if nobody else has written to them; none if that is not to be expected.
-    pub(super) fn places(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, ChainPosition>> {
-        let place = |tenant: &TenantId| {
+    pub(super) fn positions(&self, tenants: &[TenantId]) -> Option<HashMap<TenantId, ChainPosition>> {
+        let position = |tenant: &TenantId| {
             let footprint = self.0.get(tenant).filter(|footprint| footprint.is_ours)?;
-            Some((*tenant, footprint.place.clone()))
+            Some((*tenant, footprint.position.clone()))
         };
-        tenants.iter().map(place).collect()
+        tenants.iter().map(position).collect()
     }
 
     /// Compares where tenants were left with where they turned out to stand. What is read of their budgets from then on can be
@@ -62,22 +62,23 @@ impl Footprints {
     pub(super) fn compare(
         &mut self,
         tenants: &[TenantId],
-        places: &HashMap<TenantId, ChainPosition>,
+        positions: &HashMap<TenantId, ChainPosition>,
     ) -> Option<TenantId> {
         const GENESIS: &ChainPosition = &ChainPosition::GENESIS;
         self.bound(tenants);
         self.bound_remembered();
         let mut lost = None;
         for tenant in tenants {
-            let place = places.get(tenant).unwrap_or(GENESIS);
+            let position = positions.get(tenant).unwrap_or(GENESIS);
             match self.0.get_mut(tenant) {
-                Some(footprint) if footprint.place == *place => footprint.is_ours = true,
-                // INVARIANT: what is remembered is as it was at this place, so it is forgotten where the place is another one.
+                Some(footprint) if footprint.position == *position => footprint.is_ours = true,
+                // INVARIANT: what is remembered is as it was at this position, so it is forgotten where the position is
+                // another one.
                 before => {
-                    if before.is_some_and(|footprint| footprint.is_ahead_of(place)) {
+                    if before.is_some_and(|footprint| footprint.is_ahead_of(position)) {
                         lost = Some(*tenant);
                     }
-                    self.0.insert(*tenant, Footprint::at(place.clone()));
+                    self.0.insert(*tenant, Footprint::at(position.clone()));
                 }
             }
         }
@@ -88,15 +89,15 @@ impl Footprints {
     pub(super) fn note(
         &mut self,
         tenants: &[TenantId],
-        place: impl Fn(TenantId) -> ChainPosition,
+        position: impl Fn(TenantId) -> ChainPosition,
         written: &BudgetRows,
     ) {
         self.bound(tenants);
         for tenant in tenants {
-            let place = place(*tenant);
+            let position = position(*tenant);
             match self.0.get_mut(tenant) {
-                Some(footprint) => footprint.place = place,
-                None => drop(self.0.insert(*tenant, Footprint::at(place))),
+                Some(footprint) => footprint.position = position,
+                None => drop(self.0.insert(*tenant, Footprint::at(position))),
             }
         }
         if written.is_empty() {
@@ -123,13 +124,13 @@ impl Footprints {
         }
     }
 
-    /// What is remembered of a tenant's budgets at the place where it was left.
+    /// What is remembered of a tenant's budgets at the position at which it was left.
     pub(super) fn remembered(&self, tenant: TenantId) -> Result<&Remembered, NotRemembered> {
         let footprint = self.0.get(&tenant).ok_or(NotRemembered)?;
         Ok(&footprint.remembered)
     }
 
-    /// Adds to it what is known at that place.
+    /// Adds to it what is known at that position.
     pub(super) fn learn(&mut self, tenant: TenantId, learn: impl FnOnce(&mut Remembered)) {
         if let Some(footprint) = self.0.get_mut(&tenant) {
             learn(&mut footprint.remembered);
@@ -152,7 +153,7 @@ impl Footprints {
         }
     }
 
-    /// Forgets budgets, and no places, where they have become too much.
+    /// Forgets budgets, and no positions, where they have become too much.
     fn bound_remembered(&mut self) {
         let sizes = self.0.values().map(|footprint| footprint.remembered.size());
         if sizes.sum::<usize>() > REMEMBERED_MAX {
@@ -199,12 +200,12 @@ mod tests {
     const TENANT: TenantId = TenantId::SYSTEM;
 
     fn at(seq: u64) -> HashMap<TenantId, ChainPosition> {
-        let mut place = ChainPosition::GENESIS;
-        place.revision = seq;
-        HashMap::from([(TENANT, place)])
+        let mut position = ChainPosition::GENESIS;
+        position.revision = seq;
+        HashMap::from([(TENANT, position)])
     }
 
-    /// A batch was made from one place and left its tenant at another.
+    /// A batch was made from one position and left its tenant at another.
     fn write(footprints: &mut Footprints, from: u64, to: u64) {
         footprints.compare(&[TENANT], &at(from));
         footprints.note(
@@ -215,32 +216,35 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_guessed_when_it_was_found_as_it_was_left() {
+    fn a_position_is_guessed_when_it_was_found_as_it_was_left() {
         let mut footprints = Footprints::default();
-        assert_eq!(footprints.places(&[TENANT]), None);
+        assert_eq!(footprints.positions(&[TENANT]), None);
         write(&mut footprints, 3, 5);
-        assert_eq!(footprints.places(&[TENANT]), None);
+        assert_eq!(footprints.positions(&[TENANT]), None);
         write(&mut footprints, 5, 7);
-        assert_eq!(footprints.places(&[TENANT]), Some(at(7)));
-        assert_eq!(footprints.places(&[TENANT, TenantId::from_bytes([7; 16])]), None);
+        assert_eq!(footprints.positions(&[TENANT]), Some(at(7)));
+        assert_eq!(
+            footprints.positions(&[TENANT, TenantId::from_bytes([7; 16])]),
+            None
+        );
     }
 
     #[test]
-    fn a_place_is_not_guessed_while_others_write_there() {
+    fn a_position_is_not_guessed_while_others_write_there() {
         let mut footprints = Footprints::default();
         write(&mut footprints, 3, 5);
         write(&mut footprints, 5, 7);
         write(&mut footprints, 9, 12);
-        assert_eq!(footprints.places(&[TENANT]), None);
+        assert_eq!(footprints.positions(&[TENANT]), None);
         write(&mut footprints, 12, 13);
-        assert_eq!(footprints.places(&[TENANT]), Some(at(13)));
+        assert_eq!(footprints.positions(&[TENANT]), Some(at(13)));
     }
 
     #[test]
-    fn a_place_before_the_one_that_was_left_tells_that_entries_are_lost() {
-        /// The places of a chain after each of its entries.
+    fn a_position_before_the_one_that_was_left_tells_that_entries_are_lost() {
+        /// The positions of a chain after each of its entries.
         fn chain(name: &str) -> Vec<HashMap<TenantId, ChainPosition>> {
-            let mut place = ChainPosition::GENESIS;
+            let mut position = ChainPosition::GENESIS;
             let entry = NewEntry {
                 tenant: "tnt_1",
                 kind: name,
@@ -248,8 +252,8 @@ mod tests {
                 body: Digest::of(b"{}"),
             };
             let grown = (0..3).map(|_| {
-                place.tip.append(&entry, &mut String::new());
-                HashMap::from([(TENANT, place.clone())])
+                position.tip.append(&entry, &mut String::new());
+                HashMap::from([(TENANT, position.clone())])
             });
             grown.collect()
         }
@@ -269,7 +273,7 @@ mod tests {
                 &BudgetRows::default(),
             );
             footprints.doubt([TENANT]);
-            assert_eq!(footprints.places(&[TENANT]), None);
+            assert_eq!(footprints.positions(&[TENANT]), None);
             let lost = footprints.compare(&[TENANT], found);
             assert_eq!(lost.is_some(), is_lost, "{found:?}");
             assert_eq!(footprints.compare(&[TENANT], found), None, "it is told once");
@@ -309,6 +313,9 @@ mod tests {
         assert!(remembers_run(&footprints, 0));
         footprints.compare(&[TENANT], &at(5));
         assert!(!remembers_run(&footprints, 0));
-        assert!(footprints.is_ours(TENANT), "the place is remembered all the same");
+        assert!(
+            footprints.is_ours(TENANT),
+            "the position is remembered all the same"
+        );
     }
 }

@@ -1,7 +1,7 @@
 //! What is remembered of a tenant's budgets, so that a batch need not read what the ones before it read and wrote.
 //!
 //! It is right where the tenant was left, and nowhere else: whatever moves a budget moves the head of the chain, too.
-//! [`Footprints`](super::footprints::Footprints) keep it beside that place, and both are forgotten together. That
+//! [`Footprints`](super::footprints::Footprints) keep it beside that position, and both are forgotten together. That
 //! something is not there is remembered as nothing, because to know that there is none is not the same as not to know.
 
 use model::budget::{BudgetStatus, Subject, ancestry};

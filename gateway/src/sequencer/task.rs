@@ -115,7 +115,7 @@ impl LookedFor {
 struct Basis {
     mode: WriteMode,
     /// Where its tenants stand.
-    places: HashMap<TenantId, ChainPosition>,
+    positions: HashMap<TenantId, ChainPosition>,
     /// What has to be known beforehand.
     found: Found,
 }
@@ -396,14 +396,18 @@ impl Task {
             None
         };
         let looked_up = self.look_up(tenants, gathered.proposals(), allowed);
-        let Basis { mode, places, found } = looked_up.await?;
+        let Basis {
+            mode,
+            positions,
+            found,
+        } = looked_up.await?;
         // As long as it has not taken longer than the whole of it was expected to, those who could wait for that still can.
         if gathered.has_deadlines() && gathered.took() > self.pace.expected() {
             self.send_away_late(gathered);
         }
         let as_of = self.parts.snapshot.as_of(TenantId::SYSTEM);
         let before = self.parts.snapshot.load_full();
-        let time = self.signing_time(&before, &places)?;
+        let time = self.signing_time(&before, &positions)?;
         // INVARIANT: behind the time that the batch has. Its key may have ended, and base policies may have been
         // replaced, and the revisions of its tenants tell of neither.
         if gathered.decides() && as_of.age() > self.parts.bounds.snapshot_age_max {
@@ -413,7 +417,7 @@ impl Task {
         // Its turn may be in another database than the one that was there when it was gathered. A look tells of that
         // before it moves the age on.
         self.forget_other_database(gathered);
-        let books = Books::new(Snapshot::clone(&before), places);
+        let books = Books::new(Snapshot::clone(&before), positions);
         let ends_first = allowed.ending_first && mode.ends_first();
         let proposals: &[Proposal] = if ends_first { &[] } else { gathered.proposals() };
         let applied = apply(&books, found, proposals, time, &self.parts.signing_key);
@@ -432,11 +436,14 @@ impl Task {
     fn signing_time(
         &self,
         snapshot: &Snapshot,
-        places: &HashMap<TenantId, ChainPosition>,
+        positions: &HashMap<TenantId, ChainPosition>,
     ) -> Result<BatchTime, Failure> {
         let key = &self.parts.signing_key;
         let clock = self.parts.clock.now();
-        let latest = places.values().map(|place| place.at).fold(clock, Timestamp::max);
+        let latest = positions
+            .values()
+            .map(|position| position.at)
+            .fold(clock, Timestamp::max);
         let Some(entries) = signs_at(key, snapshot, clock, latest) else {
             tracing::error!(
                 key = key.verifier().label(),
@@ -497,8 +504,8 @@ impl Task {
             .metrics
             .observe_commit(applied.batch.entries.len(), started.elapsed());
         outcome.map_err(|error| self.after_failed_commit(&error, &applied.batch, was_appended))?;
-        let place = |tenant| applied.books.position(tenant).clone();
-        self.footprints.note(tenants, place, &applied.batch.budgets);
+        let position = |tenant| applied.books.position(tenant).clone();
+        self.footprints.note(tenants, position, &applied.batch.budgets);
         self.footprints.forget_erased(&applied.batch.erasures);
         self.contents.note(&applied.batch.contents);
         self.count(proposals, applied);
@@ -555,12 +562,12 @@ impl Task {
         if self.look_ups_left > 0 {
             return None;
         }
-        let places = self.footprints.places(tenants)?;
-        let times = Times::new(self.expected_entry_time(), &places);
+        let positions = self.footprints.positions(tenants)?;
+        let times = Times::new(self.expected_entry_time(), &positions);
         let found = reads.read_remembered(&self.footprints, times)?;
         Some(Basis {
             mode: WriteMode::Append,
-            places,
+            positions,
             found,
         })
     }
@@ -574,12 +581,12 @@ impl Task {
     ) -> Result<Basis, Failure> {
         let turn = self.parts.store.begin(tenants).await;
         let mut turn = turn.map_err(|error| self.after_failed_look_up(error))?;
-        let places = turn.places().clone();
-        if let Some(tenant) = self.footprints.compare(tenants, &places) {
+        let positions = turn.positions().clone();
+        if let Some(tenant) = self.footprints.compare(tenants, &positions) {
             self.forget_lost(tenant);
             return Err(Failure::Fault);
         }
-        let times = Times::new(self.expected_entry_time(), &places);
+        let times = Times::new(self.expected_entry_time(), &positions);
         let found = reads.read(&mut *turn, &mut self.footprints, times).await;
         let found = found.map_err(|error| self.after_failed_look_up(error))?;
         let (mut found, ends) = found.ok_or(Failure::Again(RetryCause::CacheCleared))?;
@@ -597,7 +604,11 @@ impl Task {
             ends,
             looked_for,
         };
-        Ok(Basis { mode, places, found })
+        Ok(Basis {
+            mode,
+            positions,
+            found,
+        })
     }
 
     /// Forgets what was committed to another database than the one there is now, if that is news, and sends away

@@ -11,19 +11,19 @@ use store::ChainPosition;
 #[derive(Clone, Copy)]
 pub(super) struct Times<'a> {
     clock: Timestamp,
-    places: &'a HashMap<TenantId, ChainPosition>,
+    positions: &'a HashMap<TenantId, ChainPosition>,
 }
 
 impl<'a> Times<'a> {
     /// By this clock, of chains that stand here.
-    pub(super) const fn new(clock: Timestamp, places: &'a HashMap<TenantId, ChainPosition>) -> Self {
-        Self { clock, places }
+    pub(super) const fn new(clock: Timestamp, positions: &'a HashMap<TenantId, ChainPosition>) -> Self {
+        Self { clock, positions }
     }
 
     /// When the next entry of this chain is recorded.
     pub(super) fn of(self, tenant: TenantId) -> Timestamp {
-        let place = self.places.get(&tenant);
-        place.map_or(self.clock, |place| place.at.max(self.clock))
+        let position = self.positions.get(&tenant);
+        position.map_or(self.clock, |position| position.at.max(self.clock))
     }
 
     /// The earliest of these.
@@ -47,12 +47,12 @@ mod tests {
     fn each_chain_has_its_own_time_and_that_is_never_before_the_clock() {
         let at = Timestamp::from_millis;
         let [behind, ahead, new] = [1, 2, 3].map(|number| TenantId::from_bytes([number; 16]));
-        let place = |millis| ChainPosition {
+        let position = |millis| ChainPosition {
             at: at(millis),
             ..ChainPosition::GENESIS
         };
-        let places = HashMap::from([(behind, place(5)), (ahead, place(15))]);
-        let times = Times::new(at(10), &places);
+        let positions = HashMap::from([(behind, position(5)), (ahead, position(15))]);
+        let times = Times::new(at(10), &positions);
         assert_eq!(
             [behind, ahead, new].map(|tenant| times.of(tenant)),
             [10, 15, 10].map(at)

@@ -170,7 +170,7 @@ impl Gateway {
     /// When the newest entry of these ledgers was recorded.
     async fn newest_entry(&self, tenants: &[TenantId]) -> Result<Timestamp, Refusal> {
         let turn = self.store.begin(tenants).await?;
-        let newest = turn.places().values().map(|place| place.at).max();
+        let newest = turn.positions().values().map(|position| position.at).max();
         Ok(newest.unwrap_or(ChainPosition::GENESIS.at))
     }
 }

@@ -167,7 +167,7 @@ impl Stage {
             .into_iter()
             .find(|stored| stored.tenant == self.tenant)
             .unwrap()
-            .place
+            .position
             .head()
     }
 

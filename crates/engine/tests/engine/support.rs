@@ -91,11 +91,11 @@ pub(crate) fn books(tenant: TenantSnapshot) -> Books {
     let compiler = Arc::new(Compiler::new(BasePolicies::shipped()));
     let mut snapshot = Snapshot::new(compiler);
     snapshot.insert(tenant);
-    let place = ChainPosition {
+    let position = ChainPosition {
         revision,
         ..ChainPosition::GENESIS
     };
-    Books::new(snapshot, HashMap::from([(TENANT, place)]))
+    Books::new(snapshot, HashMap::from([(TENANT, position)]))
 }
 
 pub(crate) fn canonical(value: &Value) -> Canonical {

@@ -30,8 +30,8 @@ async fn write_for_two(store: &PostgresStore, number: usize, round: usize) -> Re
     let turn = store.begin(&tenants).await;
     let turn = turn.map_err(|error| CommitError::NotWritten(error.into()))?;
     for chain in [&mut one, &mut two] {
-        if let Some(place) = turn.places().get(&chain.tenant) {
-            chain.tip = place.tip.clone();
+        if let Some(position) = turn.positions().get(&chain.tenant) {
+            chain.tip = position.tip.clone();
         }
     }
     let mut batch = Batch::default();
@@ -161,7 +161,7 @@ async fn a_turn_waits_for_the_one_of_another_gateway_and_then_knows_where_it_end
         chain = next;
         // And it may have stood still for longer than a turn is waited for.
         if let Ok(second) = second.await {
-            assert_eq!(second.places()[&chain.tenant].head(), chain.head());
+            assert_eq!(second.positions()[&chain.tenant].head(), chain.head());
             return;
         }
     }

@@ -139,7 +139,7 @@ async fn while_the_server_is_away_everything_fails_soon_and_afterwards_everythin
     }
     server.start_again();
     write_within_patience(&store, &chain.decisions(1)).await;
-    assert_eq!(load(&*store).await[0].place.head(), chain.head());
+    assert_eq!(load(&*store).await[0].position.head(), chain.head());
     // The connection that listens is new, so something may have been missed.
     hear(&store).await;
     let another = open_at(&server.url()).await;
@@ -205,7 +205,7 @@ async fn a_commit_whose_wait_for_a_standby_was_broken_off_is_not_known_until_the
         let (error, ()) = tokio::join!(committing, ending);
         assert!(matches!(error, CommitError::Unknown(_)), "{error:?}");
         wait_for_standby(&server, "").await;
-        assert_eq!(load(&store).await[0].place.head(), chain.head());
+        assert_eq!(load(&store).await[0].position.head(), chain.head());
         write_within_patience(&store, &chain.decisions(1)).await;
     }
 }

@@ -99,7 +99,7 @@ async fn write_one(store: &PostgresStore) -> Result<(), CommitError> {
     let mut chain = Chain::new(1);
     let turn = store.begin(&[chain.tenant]).await;
     let turn = turn.map_err(|error| CommitError::NotWritten(error.into()))?;
-    chain.tip = turn.places()[&chain.tenant].tip.clone();
+    chain.tip = turn.positions()[&chain.tenant].tip.clone();
     turn.commit(&chain.decisions(1)).await
 }
 

@@ -103,7 +103,7 @@ async fn a_commit_that_fails_is_unknown_and_reading_back_tells() {
     // The next commit has a connection of its own: on the one before it would fail as well.
     try_commit(&store, &batch).await.unwrap();
     assert_eq!(
-        store::conformance::load(&store).await[1].place.head(),
+        store::conformance::load(&store).await[1].position.head(),
         newcomer.head()
     );
 }

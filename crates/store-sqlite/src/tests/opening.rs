@@ -424,7 +424,7 @@ async fn time_goes_on_from_the_last_entry_whatever_stands_beside_the_head() {
     store.close().await;
     let store = folder.open().await;
     let turn = store.begin(&[chain.tenant]).await.unwrap();
-    assert_eq!(Some(turn.places()[&chain.tenant].at), last);
+    assert_eq!(Some(turn.positions()[&chain.tenant].at), last);
 }
 
 /// How often this process has a file open.

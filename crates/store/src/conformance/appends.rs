@@ -1,4 +1,4 @@
-//! What an append promises: what a commit does, and that it is refused when it was made from the wrong place.
+//! What an append promises: what a commit does, and that it is refused when it was made from the wrong position.
 
 use super::commits::{assert_heads, assert_last_is, assert_written, wait};
 use super::sample::{Ask, Chain, approval, approved, name};
@@ -115,7 +115,7 @@ pub async fn what_changes_with_a_batch_is_appended_with_it_or_not_at_all(fixture
     assert_eq!(contents, [(kept, b"kept".to_vec())]);
 }
 
-/// All from the same place, at the same time.
+/// All from the same position, at the same time.
 pub async fn of_many_appends_from_one_head_only_one_lands(fixture: &dyn Fixture) {
     const WRITERS: usize = 8;
     let store = fixture.open().await;

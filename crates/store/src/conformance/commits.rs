@@ -43,17 +43,20 @@ pub async fn a_turn_says_where_its_tenants_stand(fixture: &dyn Fixture) {
     );
     two.put_agent(&mut batch, 1, "builder");
     commit(&*store, &batch).await;
-    assert_places(&*store, &one, &two, late).await;
-    assert!(store.begin(&[never.tenant]).await.unwrap().places().is_empty());
-    assert_places(&*fixture.reopen().await, &one, &two, late).await;
+    assert_positions(&*store, &one, &two, late).await;
+    assert!(store.begin(&[never.tenant]).await.unwrap().positions().is_empty());
+    assert_positions(&*fixture.reopen().await, &one, &two, late).await;
 }
 
-async fn assert_places(store: &dyn Store, one: &Chain, two: &Chain, late: Timestamp) {
+async fn assert_positions(store: &dyn Store, one: &Chain, two: &Chain, late: Timestamp) {
     let turn = store.begin(&[one.tenant, two.tenant]).await.unwrap();
-    let place = &turn.places()[&one.tenant];
-    assert_eq!((place.head(), place.at, place.revision), (one.head(), late, 0));
-    let place = &turn.places()[&two.tenant];
-    assert_eq!((place.head(), place.revision), (two.head(), 1));
+    let position = &turn.positions()[&one.tenant];
+    assert_eq!(
+        (position.head(), position.at, position.revision),
+        (one.head(), late, 0)
+    );
+    let position = &turn.positions()[&two.tenant];
+    assert_eq!((position.head(), position.revision), (two.head(), 1));
 }
 
 /// A turn that is dropped leaves nothing behind, also no lock.
@@ -73,7 +76,7 @@ async fn write_next(store: &dyn Store) -> Result<(), CommitError> {
     let mut chain = Chain::new(1);
     let turn = store.begin(&[chain.tenant]).await;
     let turn = turn.map_err(|error| CommitError::NotWritten(Box::new(error)))?;
-    chain.tip = turn.places()[&chain.tenant].tip.clone();
+    chain.tip = turn.positions()[&chain.tenant].tip.clone();
     turn.commit(&chain.decisions(1)).await
 }
 
@@ -130,7 +133,7 @@ pub(super) async fn assert_heads(store: &dyn Store, chains: &[&Chain]) {
     let found = load(store)
         .await
         .into_iter()
-        .map(|tenant| (tenant.tenant, tenant.place.head(), tenant.place.revision));
+        .map(|tenant| (tenant.tenant, tenant.position.head(), tenant.position.revision));
     let expected = chains
         .iter()
         .map(|chain| (chain.tenant, chain.head(), chain.revision));

@@ -149,7 +149,7 @@ pub async fn nouns_of_every_kind_are_loaded_as_they_were_put(fixture: &dyn Fixtu
     }
     commit(&*store, &batch).await;
     assert_eq!(nouns(&*store, &chain).await, json(&expected));
-    assert_eq!(load(&*store).await[0].place.revision, chain.revision);
+    assert_eq!(load(&*store).await[0].position.revision, chain.revision);
 }
 
 /// The last put counts, and a noun that was taken away is gone; also one that was never there.
@@ -235,12 +235,15 @@ pub async fn only_the_tenants_that_are_named_are_loaded(fixture: &dyn Fixture) {
     let found = store.load(Some(&[two.tenant, never.tenant])).await.unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!((found[0].tenant, found[0].nouns.len()), (two.tenant, 2));
-    assert_eq!((found[0].place.head(), found[0].place.revision), (two.head(), 2));
+    assert_eq!(
+        (found[0].position.head(), found[0].position.revision),
+        (two.head(), 2)
+    );
     assert!(store.load(Some(&[])).await.unwrap().is_empty());
     let all = load(&*store).await;
     let all: Vec<_> = all
         .iter()
-        .map(|tenant| (tenant.place.head(), tenant.nouns.len()))
+        .map(|tenant| (tenant.position.head(), tenant.nouns.len()))
         .collect();
     assert_eq!(all, [(one.head(), 1), (two.head(), 2)]);
 }
@@ -255,7 +258,7 @@ async fn known(store: &dyn Store, chain: &Chain) -> (u64, Known) {
     let tenant = tenant.expect("the tenant was written");
     let nouns = tenant.nouns.iter();
     let nouns = nouns.map(|noun| ((noun.kind().as_str(), noun.id()), noun.to_json()));
-    (tenant.place.revision, nouns.collect())
+    (tenant.position.revision, nouns.collect())
 }
 
 /// Commits each of these batches by itself, and returns what was known before the first one and after each.
@@ -323,8 +326,8 @@ pub async fn what_has_changed_since_leads_to_what_is_there(fixture: &dyn Fixture
             assert!(!store.is_shared(), "nothing is remembered since {revision}");
             continue;
         };
-        assert_eq!((changed.tenant, changed.place.revision), (chain.tenant, *now));
-        assert_eq!(changed.place.tip, chain.tip);
+        assert_eq!((changed.tenant, changed.position.revision), (chain.tenant, *now));
+        assert_eq!(changed.position.tip, chain.tip);
         let mut nouns = nouns.clone();
         for noun in changed.nouns {
             match noun {

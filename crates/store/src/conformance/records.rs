@@ -60,7 +60,7 @@ pub async fn the_tree_is_kept_with_the_chain(fixture: &dyn Fixture) {
         expected.extend(batch.entries.iter().map(|entry| entry.nodes.as_bytes().to_vec()));
         commit(&*store, &batch).await;
         assert_eq!(store.tip(chain.tenant).await.unwrap(), chain.tip);
-        assert_eq!(super::load(&*store).await[0].place.tip, chain.tip);
+        assert_eq!(super::load(&*store).await[0].position.tip, chain.tip);
     }
     let entries = store.entries(chain.tenant, 1, 100).await.unwrap();
     let nodes: Vec<_> = entries.into_iter().map(|entry| entry.nodes).collect();
