@@ -19,6 +19,10 @@ const CONTRACT: &str = "docs/openapi.json";
 const INVARIANTS: &str = "docs/invariants.md";
 /// A word with so many underscores is the name of a test.
 const UNDERSCORES_OF_A_TEST: usize = 4;
+/// How long a line of prose may be. Rows of tables and code are longer where they have to.
+const COLUMNS_MAX: usize = 120;
+/// Whose entries are a line each.
+const CHANGELOG: &str = "CHANGELOG.md";
 
 /// What stands in quotes right behind each `before`.
 fn quoted_after<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
@@ -26,6 +30,53 @@ fn quoted_after<'t>(text: &'t str, before: &str) -> Vec<&'t str> {
     found
         .filter_map(|rest| rest.split_once('"').map(|(quoted, _)| quoted))
         .collect()
+}
+
+#[test]
+fn prose_is_wrapped() {
+    let pages = files_of("md").into_iter().filter(|path| path != CHANGELOG);
+    let long = pages.flat_map(|path| {
+        let page = text(&path);
+        // What is between fences is code.
+        let parts = page.split("```").step_by(2);
+        let lines = parts
+            .flat_map(str::lines)
+            .filter(|line| !line.trim().starts_with('|'));
+        let long: Vec<_> = lines
+            .filter(|line| columns_of(line) > COLUMNS_MAX)
+            .map(|line| format!("{path}: wrap this at {COLUMNS_MAX} columns: {line}"))
+            .collect();
+        long
+    });
+    none(long);
+}
+
+/// How long a line is, where a link and what is in backticks count for a column each: these cannot be broken.
+fn columns_of(line: &str) -> usize {
+    let mut columns = 0;
+    for (spans_before, part) in line.split('`').step_by(2).enumerate() {
+        columns += usize::from(spans_before > 0);
+        let mut rest = part;
+        while let Some((before, link)) = rest.split_once("](") {
+            let text = before.rfind('[').unwrap_or(before.len());
+            columns += before[..text].chars().count() + 1;
+            rest = link.split_once(')').map_or("", |(_, behind)| behind);
+        }
+        columns += rest.chars().count();
+    }
+    columns
+}
+
+#[test]
+fn what_cannot_be_broken_counts_for_a_column() {
+    assert_eq!(columns_of("four"), 4);
+    assert_eq!(
+        columns_of("see [a long name](with/an/address) and `much code`."),
+        12
+    );
+    let words = "word ".repeat(30);
+    assert!(columns_of(&words) > COLUMNS_MAX);
+    assert!(columns_of(&format!("[{words}](x)")) <= COLUMNS_MAX);
 }
 
 #[test]
