@@ -110,7 +110,7 @@ impl FairSemaphore {
         Self::new("this gateway writes other long answers; try again when they are done")
     }
 
-    /// For those who verify, export, follow or replay ledgers, erase in them, and take evidence.
+    /// For those who verify, export, follow or replay ledgers, erase in them, and take evidence or bundles of entries.
     pub fn for_ledger_chunks() -> Self {
         Self::new("this gateway reads other ledgers; try again when they are done")
     }

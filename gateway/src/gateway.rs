@@ -214,7 +214,8 @@ pub struct Gateway {
     pub long_asks: FairSemaphore,
     /// Acquired before a long answer is written.
     pub long_answers: FairSemaphore,
-    /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file.
+    /// Acquired for each chunk of a ledger, by those who verify, follow or replay it, erase in it or have it in a file
+    /// or a bundle.
     pub ledger_chunks: Arc<FairSemaphore>,
     /// Acquired before a page or a single thing is read from the store.
     pub reads: FairSemaphore,

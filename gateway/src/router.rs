@@ -4,7 +4,7 @@
 //! held against this table by a test.
 //!
 //! A route that only reads the store waits for a permit first (`reads_store`); a stream has that until its response
-//! begins. A route that waits for people, reads a whole ledger or changes something takes none here. A route with
+//! begins. A route that waits for people, reads a ledger in parts or changes something takes none here. A route with
 //! `takes_no_query` refuses all parameters in the query. What a route answers that only reads (`GET`, `only_reads`) can
 //! be refused when it is there, because nobody takes what was answered before.
 
@@ -275,7 +275,7 @@ pub fn routes() -> Vec<Route> {
         route("GET", "/v1/ledger/checkpoint", LEDGER, records::checkpoint::show).reads_store(),
         route("GET", "/v1/ledger/consistency", LEDGER, records::consistency::show).reads_store(),
         route("GET", "/v1/ledger/tile/{level}/{*place}", LEDGER, records::tiles::hashes).takes_no_query().reads_store(),
-        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).takes_no_query().reads_store(),
+        route("GET", "/v1/ledger/tile/entries/{*place}", LEDGER, records::tiles::entries).takes_no_query(),
         route("GET", "/v1/ledger/export", LEDGER, records::export::export),
         route("GET", "/v1/ledger/evidence", LEDGER, records::evidence::evidence),
         route("POST", "/v1/ledger/verify", LEDGER, records::verify::verify),

@@ -12,7 +12,7 @@ use futures_util::future::{Either, FutureExt, join_all, select};
 use gateway::admission::Occupancy;
 use gateway::changes::{By, Force, Order, Plan};
 use gateway::gateway::{FixedBounds, Options};
-use model::Directory;
+use model::{Directory, TenantId};
 use serde_json::{Value, json};
 use stage::{Stage, changing, named, reading};
 use std::pin::pin;
@@ -38,6 +38,8 @@ const READS_WAITING: usize = 256;
 const CHANGES: usize = 128;
 /// How many look at once whether a tenant is still what they know.
 const LOOKS: usize = 4;
+/// Where a ledger has the headers of its first entries.
+const BUNDLE: &str = "/v1/ledger/tile/entries/000.p/3";
 
 /// A gateway that is busy with one commit until that is let go, and the ask that is in it.
 async fn busy(options: Options) -> (Arc<Stage>, JoinHandle<Reply>) {
@@ -777,6 +779,48 @@ async fn a_list_that_nobody_waits_for_any_more_keeps_its_place_until_it_is_read(
     assert_eq!(stage.faults.held_at(At::Lists), at_once);
     stage.faults.hold_at(At::Lists, false);
     later.await.unwrap().expect(200);
+}
+
+/// Of what is read for it only headers are wanted, and the bodies may have megabytes each.
+#[tokio::test]
+async fn a_bundle_of_entries_takes_no_place_of_a_list_and_is_left_with_its_caller() {
+    let stage = Arc::new(Stage::set().await);
+    let auditor = role(&stage, "auditor").await;
+    let at_once = stage.store.readers() - READERS_LEFT;
+    let line = &stage.gateway.ledger_chunks;
+    let is_taken = || {
+        let place = line.acquire_for_part(TenantId::SYSTEM);
+        place.now_or_never().is_none()
+    };
+    stage.faults.hold_at(At::Entries, true);
+    let bundles: Vec<_> = (0..=at_once).map(|_| get(&stage, BUNDLE, &auditor)).collect();
+    let is_read = || stage.faults.held_at(At::Entries) == 1;
+    until(|| line.waiting_of(stage.tenant) == at_once && is_read()).await;
+    let list = stage.get("/v1/approvals", &stage.agent.token).await;
+    list.expect(200);
+    for bundle in bundles {
+        bundle.abort();
+    }
+    until(|| line.waiting_of(stage.tenant) == 0).await;
+    // What has begun in the store goes on there.
+    assert!(is_taken(), "it was given away");
+    stage.faults.hold_at(At::Entries, false);
+    until(|| !is_taken()).await;
+}
+
+#[tokio::test]
+async fn a_bundle_of_entries_whose_key_is_deleted_in_line_is_not_read() {
+    let stage = Arc::new(Stage::set().await);
+    let auditor = hire_auditor(&stage).await;
+    let line = &stage.gateway.ledger_chunks;
+    let place = line.acquire_for_part(TenantId::SYSTEM).await;
+    let late = get(&stage, BUNDLE, auditor["key"].as_str().unwrap());
+    until(|| line.waiting_of(stage.tenant) == 1).await;
+    let path = format!("/v1/keys/{}", auditor["id"].as_str().unwrap());
+    let delete = stage.call("DELETE", &path, &stage.operator).tenant(stage.tenant);
+    delete.send().await.expect(204);
+    drop(place);
+    late.await.unwrap().problem(401, "invalid_token");
 }
 
 #[tokio::test]

@@ -6,10 +6,12 @@
 mod support;
 
 use axum::http::header;
-use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use futures_util::{FutureExt, StreamExt};
 use gateway::cli;
 use model::{Role, TenantId};
 use serde_json::{Value, json};
+use std::pin::pin;
 use support::tenancy::{self, Tenancy, ask, injected, merging, reading};
 use support::{World, until};
 
@@ -261,6 +263,25 @@ async fn a_ledger_of_large_entries_is_read_to_its_end_at_every_door() {
     let candidate = json!({"candidate": {"policies": []}});
     let replay = world.post("/v1/policies/replay", &editor, &candidate).await;
     assert_eq!(replay.expect(200)["decisions"], 30);
+}
+
+#[tokio::test]
+async fn a_bundle_of_large_entries_lets_others_read_their_ledgers_in_between() {
+    let (world, tenancy, _) = world_of_large_asks().await;
+    let line = &world.gateway.ledger_chunks;
+    let first = line.acquire_for_part(TenantId::SYSTEM).await;
+    let tile = format!("/v1/ledger/tile/entries/000.p/{}", tenancy::ENTRIES + 30);
+    let mut bundle = pin!(world.get(&tile, &tenancy.auditor));
+    let waits = pin!(until(|| line.waiting_of(tenancy.id) == 1));
+    assert!(matches!(select(bundle.as_mut(), waits).await, Either::Right(_)));
+    let mut other = pin!(line.acquire_for_part(TenantId::from_bytes([9; 16])));
+    assert!(other.as_mut().now_or_never().is_none());
+    drop(first);
+    let Either::Right((place, _)) = select(bundle.as_mut(), other).await else {
+        panic!("all of it was read at once");
+    };
+    drop(place);
+    assert_eq!(bundle.await.status, 200);
 }
 
 #[tokio::test]

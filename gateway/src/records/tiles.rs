@@ -8,14 +8,14 @@ use super::line::Readable;
 use super::tree;
 use crate::gateway::Gateway;
 use crate::http::{Refusal, TenantCaller};
+use crate::reader::in_place;
 use axum::Extension;
 use axum::extract::{Path, State};
 use axum::http::{HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use ledger::tile::{TILE_WIDTH, Tile, tile_bytes, write_bundle_entry};
+use ledger::tile::{Tile, tile_bytes, write_bundle_entry};
 use model::TenantId;
 use std::sync::Arc;
-use store::StoredEntry;
 
 /// A tile is bytes.
 const BYTES: HeaderValue = HeaderValue::from_static("application/octet-stream");
@@ -39,35 +39,77 @@ pub async fn hashes(
     Ok(bytes(tile_bytes(&hashes)))
 }
 
-/// `GET /v1/ledger/tile/entries/{place}`: the headers of entries.
+/// `GET /v1/ledger/tile/entries/{place}`: the headers of entries. They are made of whole entries, whose bodies may have
+/// megabytes each, so it stands in the line of those who read ledgers, and reads no further than its caller waits.
 pub async fn entries(
     State(gateway): State<Arc<Gateway>>,
     Extension(caller): Extension<TenantCaller>,
     Path(place): Path<String>,
 ) -> Result<Response, Refusal> {
     let tenant = caller.tenant();
+    let line = &gateway.ledger_chunks;
+    let mut permit = line.acquire(tenant).await?;
+    // The line may have taken a while: it is looked at what is in force now.
+    caller.check(&gateway)?;
     let tile = find(&gateway, tenant, "0", &place).await?;
     let tile = tile.ok_or_else(|| no_tile("entries", &place))?;
-    let limit = u32::try_from(TILE_WIDTH).expect("a tile is narrow");
-    let name = tenant.to_string();
-    let mut bundle = Vec::new();
-    let mut header = String::new();
-    let mut stored = Vec::<StoredEntry>::new().into_iter();
-    for seq in tile.entries() {
-        if stored.as_slice().is_empty() {
-            // Of entries with large bodies not all come at once.
-            stored = gateway.store.entries(tenant, seq, limit).await?.into_iter();
+    let seqs = tile.entries();
+    let mut bundle = Bundle {
+        gateway: Arc::clone(&gateway),
+        tenant,
+        next: *seqs.start(),
+        last: *seqs.end(),
+        bytes: Vec::new(),
+    };
+    loop {
+        bundle = in_place(permit, bundle.with_next()).await??;
+        if bundle.is_whole() {
+            return Ok(bytes(bundle.bytes));
         }
-        let entry = stored.next().filter(|entry| entry.seq == seq);
-        let entry = entry.ok_or_else(|| tree::unprovable(tenant, "an entry is missing"))?;
-        let readable = Readable::new(&name, &entry);
-        if readable.entry().header.hash(&mut header) != entry.hash {
-            return Err(tree::unprovable(tenant, "an entry is not what was recorded"));
-        }
-        let written = write_bundle_entry(&mut bundle, header.as_bytes());
-        written.ok_or_else(|| tree::unprovable(tenant, "a header is too long"))?;
+        permit = line.acquire_for_part(tenant).await;
+        caller.check(&gateway)?;
     }
-    Ok(bytes(bundle))
+}
+
+/// A bundle of entries under way.
+struct Bundle {
+    gateway: Arc<Gateway>,
+    tenant: TenantId,
+    /// The first entry that is not in it yet.
+    next: u64,
+    /// The last one that is to be in it.
+    last: u64,
+    bytes: Vec<u8>,
+}
+
+impl Bundle {
+    /// The bundle with as many more of the entries as the store reads at once: of those with large bodies a few.
+    async fn with_next(mut self) -> Result<Self, Refusal> {
+        let tenant = self.tenant;
+        let left = u32::try_from(self.last - self.next + 1).expect("a tile is narrow");
+        let stored = self.gateway.store.entries(tenant, self.next, left).await?;
+        let are_next = (self.next..).zip(&stored).all(|(seq, entry)| entry.seq == seq);
+        if stored.is_empty() || !are_next {
+            return Err(tree::unprovable(tenant, "an entry is missing"));
+        }
+        let name = tenant.to_string();
+        let mut header = String::new();
+        for entry in &stored {
+            let readable = Readable::new(&name, entry);
+            if readable.entry().header.hash(&mut header) != entry.hash {
+                return Err(tree::unprovable(tenant, "an entry is not what was recorded"));
+            }
+            let written = write_bundle_entry(&mut self.bytes, header.as_bytes());
+            written.ok_or_else(|| tree::unprovable(tenant, "a header is too long"))?;
+            self.next += 1;
+        }
+        Ok(self)
+    }
+
+    /// Whether all entries are in it.
+    const fn is_whole(&self) -> bool {
+        self.next > self.last
+    }
 }
 
 /// The tile of this name, if the ledger is large enough to have it.
