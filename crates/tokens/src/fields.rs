@@ -6,7 +6,7 @@
 mod read;
 mod write;
 
-pub use read::{dictionary, dictionary_up_to, item, list};
+pub use read::{dictionary, dictionary_up_to, item, item_up_to, list};
 pub use write::{write_dictionary, write_inner_list, write_item, write_list};
 
 /// The longest field that is read, in bytes: servers allow about as much for all headers together.

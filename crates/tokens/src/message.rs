@@ -23,6 +23,9 @@ pub const SIGNATURE_LEEWAY_SECONDS: i64 = crate::token::LEEWAY_SECONDS;
 /// Headers that decide what is done, or how often. A signature has to cover each of these that the request has;
 /// otherwise a proxy could add or remove one unnoticed.
 const DECIDING_HEADERS: [&str; 2] = ["countersign-tenant", "idempotency-key"];
+/// The most names of members and parameters in each header that is read: those of one signature, which has one label and
+/// six parameters, and the digests of a body. Whoever has a token has the headers of a signature read without a key.
+const NAMES_MAX: usize = 64;
 
 /// A request as its receiver got it.
 #[derive(Debug, Clone, Copy)]

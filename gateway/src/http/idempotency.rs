@@ -16,6 +16,8 @@ use tokens::fields::{self, BareItem};
 
 /// By which a caller names a request that may come again.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+/// The most parameters behind a key. They mean nothing here, and are read before any bucket.
+const NAMES_MAX: usize = 16;
 
 /// The key of a request: a quoted string (a Structured Field, RFC 9651), or a bare one as it is.
 pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
@@ -37,7 +39,7 @@ pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
 
 /// What stands in the quotes. Parameters behind them mean nothing here.
 fn quoted(text: &str) -> Result<String, Refusal> {
-    let item = fields::item(text).map_err(|error| invalid(&error.to_string()))?;
+    let item = fields::item_up_to(NAMES_MAX, text).map_err(|error| invalid(&error.to_string()))?;
     match item.value {
         BareItem::String(text) => Ok(text),
         _ => Err(invalid("should be a string in quotes, or a bare one")),
@@ -132,6 +134,17 @@ mod tests {
         }
         let longest = "a".repeat(256);
         assert_eq!(read(&format!("\"{longest}\"")), Ok(longest));
+    }
+
+    /// Each name is looked for among those before it.
+    #[test]
+    fn a_key_with_more_parameters_than_anybody_sends_is_refused() {
+        let with = |count: usize| {
+            let parameters: Vec<_> = (0..count).map(|number| format!(";p{number}")).collect();
+            read(&format!("\"call-1\"{}", parameters.concat()))
+        };
+        assert_eq!(with(16).as_deref(), Ok("call-1"));
+        assert_eq!(with(17), Err(Code::InvalidParameter));
     }
 
     #[test]

@@ -13,7 +13,12 @@ const WHOLE_DIGITS_MAX: usize = 12;
 
 /// The item that a field is.
 pub fn item(text: &str) -> Result<Item, FieldError> {
-    whole(text, NAMES_MAX, Reader::item)
+    item_up_to(NAMES_MAX, text)
+}
+
+/// The item that a field is, as [`item`] has it, with at most so many names of parameters.
+pub fn item_up_to(names_max: usize, text: &str) -> Result<Item, FieldError> {
+    whole(text, names_max, Reader::item)
 }
 
 /// The list that a field is.

@@ -3,13 +3,13 @@
 use canon::Digest;
 
 use super::base;
-use super::{MessageError, Request};
+use super::{MessageError, NAMES_MAX, Request};
 use crate::fields::{self, BareItem, Item, Member};
 
 /// Whether the header `Content-Digest` has the SHA-256 of the body.
 pub(super) fn check(request: &Request<'_>) -> Result<(), MessageError> {
     let field = base::field(request, "content-digest").ok_or(MessageError::Digest)?;
-    let digests = fields::dictionary(&field).map_err(|source| MessageError::Field {
+    let digests = fields::dictionary_up_to(NAMES_MAX, &field).map_err(|source| MessageError::Field {
         field: "Content-Digest",
         source,
     })?;

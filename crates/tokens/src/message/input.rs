@@ -4,16 +4,13 @@
 use model::Timestamp;
 
 use super::base::Component;
-use super::{MessageError, missing};
+use super::{MessageError, NAMES_MAX, missing};
 use crate::fields::{self, BareItem, Item, Member, Parameters};
 
 /// The longest name of a key and the longest nonce, in bytes.
 const WORD_BYTES_MAX: usize = 256;
 /// The most components that a signature covers.
 const COMPONENTS_MAX: usize = 32;
-/// The most names of members and parameters in each header of one signature, which has one label and six parameters: whoever has
-/// a token has them read without a key.
-const NAMES_MAX: usize = 64;
 
 /// A signature of a request as its sender sent it. It proves nothing before it is verified.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -196,6 +196,11 @@ fn one_signature_under_one_label_is_read_and_nothing_else() {
     ));
 }
 
+/// So many names that are all different.
+fn names(count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("n{number}")).collect()
+}
+
 #[test]
 fn headers_with_more_names_than_a_signature_has_are_not_read_to_their_end() {
     let read = |input: &str, signature: &str| RequestSignature::parse(input, signature).map(|_| ());
@@ -205,7 +210,6 @@ fn headers_with_more_names_than_a_signature_has_are_not_read_to_their_end() {
             source: FieldError::TooManyNames,
         })
     };
-    let names = |count: usize| (0..count).map(|number| format!("n{number}")).collect::<Vec<_>>();
     let (input, signature) = (r#"a=();keyid="k""#, "a=:aQ==:");
     assert_eq!(
         read(&format!("{input};{}", names(62).join(";")), signature),
@@ -217,6 +221,25 @@ fn headers_with_more_names_than_a_signature_has_are_not_read_to_their_end() {
     );
     assert_eq!(read(&names(65).join(","), signature), too_many("Signature-Input"));
     assert_eq!(read(input, &names(65).join(",")), too_many("Signature"));
+}
+
+#[test]
+fn more_digests_of_a_body_than_anybody_sends_are_not_read_to_their_end() {
+    let check = |others: usize| {
+        let others = names(others).join(", ");
+        let field = format!("{others}, sha-256=:X48E9qOokqqrvdts8nOJRJN3OWDUoyWxBf7kbu9DBPE=:");
+        let request = Request {
+            fields: &[("Content-Digest", field.as_str())],
+            ..REQUEST
+        };
+        digest::check(&request)
+    };
+    assert_eq!(check(63), Ok(()));
+    let too_many = MessageError::Field {
+        field: "Content-Digest",
+        source: FieldError::TooManyNames,
+    };
+    assert_eq!(check(64), Err(too_many));
 }
 
 #[test]
