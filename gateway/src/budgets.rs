@@ -28,7 +28,7 @@ use model::{Budget, BudgetId, Name, Scope, SlashFreeName, TenantId, Unit};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::sync::Arc;
-use store::{BudgetFilter, OpenBudgets, WantedBalances};
+use store::{BudgetFilter, OpenBudgets, Part, WantedBalances};
 
 /// How much of what is held beyond its time a balance leaves out: as much as the job writes down in one pass, and as may
 /// be written down before a batch.
@@ -127,9 +127,9 @@ impl Gateway {
         before: Option<BudgetId>,
         limit: usize,
     ) -> Result<Page<Budget>, Refusal> {
-        let found = self.store.list_budgets(tenant, filter, before, one_more(limit));
-        let found = found.await?;
-        self.page_of(tenant, &found, limit).await
+        let part = self.store.list_budgets(tenant, filter, before, one_more(limit));
+        let part = part.await?;
+        self.page_of(tenant, part, limit).await
     }
 
     /// A page of the budgets that an agent counts against as they are now: the widest first, and those for the same by unit.
@@ -170,20 +170,22 @@ impl Gateway {
             wanted.after = Some(last.unit);
         }
         let found = self.store.open_budgets(&wanted).await?;
-        self.page_of(tenant, &found, limit).await
+        self.page_of(tenant, Part { found, next: None }, limit).await
     }
 
-    /// The page that these begin, as they are now.
+    /// The page that a part of a list begins, as these budgets are now.
     async fn page_of(
         &self,
         tenant: TenantId,
-        found: &[Budget],
+        part: Part<Budget, BudgetId>,
         limit: usize,
     ) -> Result<Page<Budget>, Refusal> {
-        let ids: Vec<_> = found.iter().map(|budget| budget.id).collect();
-        let found = self.as_of_now(tenant, &ids).await?.into_iter();
-        let key = |budget: &Budget| budget.id.to_string();
-        Ok(Page::of(found, limit, key, |budget| budget))
+        let ids: Vec<_> = part.found.iter().map(|budget| budget.id).collect();
+        let part = Part {
+            found: self.as_of_now(tenant, &ids).await?,
+            ..part
+        };
+        Ok(Page::of_part(part, limit, |budget| budget.id, |budget| budget))
     }
 
     /// Those of these budgets that are there, as they are now and in this order.

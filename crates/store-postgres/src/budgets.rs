@@ -1,16 +1,18 @@
 //! Budgets: written in the commit of the entry that moves them, read by id, by scope, and in lists.
 
+use crate::connections::Connections;
 use crate::decode::{BEYOND_IDS, RowLabel, uuid};
 use crate::{PostgresStore, balances, bounded, links, reservations};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
-use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
+use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp, Unit};
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Map;
 use sqlx::types::Uuid;
+use std::sync::Arc;
 use store::{
-    Batch, BudgetFilter, BudgetPlace, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow,
-    ReservationFilter, StoreError, WantedBalances, WantedBudgets,
+    Batch, BudgetFilter, BudgetPlace, Budgets, FoundBalances, LOOKED_AT_MAX, OpenBudgets, Part, ReplyKey,
+    ReplyRow, ReservationFilter, StoreError, WantedBalances, WantedBudgets,
 };
 
 /// Budgets as they are from now on, a vector a column.
@@ -147,9 +149,9 @@ pub(crate) fn open(
     wanted: &OpenBudgets,
 ) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ValueColumn, sqlx::Error> + Send, PgArguments> {
     let scopes: Vec<_> = wanted.scopes.iter().map(model::Scope::key).collect();
-    let unit = wanted.unit.as_ref().map(model::Unit::as_str);
+    let unit = wanted.unit.as_ref().map(Unit::as_str);
     // No unit is empty.
-    let after = wanted.after.as_ref().map_or("", model::Unit::as_str);
+    let after = wanted.after.as_ref().map_or("", Unit::as_str);
     let of_scope_max = if unit.is_some() { 1 } else { wanted.limit };
     sqlx::query_as!(
         ValueColumn,
@@ -178,6 +180,138 @@ pub(crate) fn open(
     )
 }
 
+/// A page of a tenant's, newest first.
+async fn list(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    filter: &BudgetFilter,
+    before: Option<BudgetId>,
+    limit: u32,
+) -> Result<Part<Budget, BudgetId>, StoreError> {
+    let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
+    let of_open = filter.is_open == Some(true);
+    let end = if filter.unit.is_some() || filter.is_open == Some(false) {
+        end_of_stretch(readers, tenant, of_open, before).await?
+    } else {
+        None
+    };
+    let ids = (end.unwrap_or(Uuid::nil()), before);
+    let rows = if of_open {
+        let query = || open_stretch(tenant, filter.unit.as_ref(), ids, limit);
+        readers.read(query).await?
+    } else {
+        readers.read(|| stretch(tenant, filter, ids, limit)).await?
+    };
+    let found = rows.iter().map(|row| budget(tenant, &row.value));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    let end = end.map(|id| BudgetId::from_bytes(id.into_bytes()));
+    Ok(Part::new(found, limit, |budget: &Budget| budget.id, end))
+}
+
+/// Where a budget stands in lists.
+struct IdColumn {
+    id: Uuid,
+}
+
+/// The last of those that a page looks at, which may be open ones only; none if there are not so many.
+async fn end_of_stretch(
+    readers: &Arc<Connections>,
+    tenant: TenantId,
+    of_open: bool,
+    before: Uuid,
+) -> Result<Option<Uuid>, StoreError> {
+    let offset = i64::from(LOOKED_AT_MAX - 1);
+    let rows = if of_open {
+        let query = || {
+            sqlx::query_as!(
+                IdColumn,
+                "SELECT id
+                 FROM budgets
+                 WHERE tenant_id = $1
+                   AND id < $2
+                   AND is_open
+                 ORDER BY id DESC
+                 LIMIT 1 OFFSET $3",
+                uuid(tenant),
+                before,
+                offset,
+            )
+        };
+        readers.read(query).await?
+    } else {
+        let query = || {
+            sqlx::query_as!(
+                IdColumn,
+                "SELECT id
+                 FROM budgets
+                 WHERE tenant_id = $1
+                   AND id < $2
+                 ORDER BY id DESC
+                 LIMIT 1 OFFSET $3",
+                uuid(tenant),
+                before,
+                offset,
+            )
+        };
+        readers.read(query).await?
+    };
+    Ok(rows.first().map(|row| row.id))
+}
+
+/// Those that match among the budgets from one id on and before another, newest first.
+fn stretch(
+    tenant: TenantId,
+    filter: &BudgetFilter,
+    (first, before): (Uuid, Uuid),
+    limit: u32,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ValueColumn, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        ValueColumn,
+        "SELECT value
+         FROM budgets
+         WHERE tenant_id = $1
+           AND id >= $2
+           AND id < $3
+           AND ($4::text IS NULL OR unit = $4)
+           AND ($5::boolean IS NULL OR is_open = $5)
+         ORDER BY id DESC
+         LIMIT $6",
+        uuid(tenant),
+        first,
+        before,
+        filter.unit.as_ref().map(Unit::as_str),
+        filter.is_open,
+        i64::from(limit),
+    )
+}
+
+/// The same of those that are not closed, however many closed ones stand between them. It says so without a parameter,
+/// so that it can be planned by the index of these.
+fn open_stretch(
+    tenant: TenantId,
+    unit: Option<&Unit>,
+    (first, before): (Uuid, Uuid),
+    limit: u32,
+) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<ValueColumn, sqlx::Error> + Send, PgArguments> {
+    sqlx::query_as!(
+        ValueColumn,
+        "SELECT value
+         FROM budgets
+         WHERE tenant_id = $1
+           AND id >= $2
+           AND id < $3
+           AND is_open
+           AND ($4::text IS NULL OR unit = $4)
+         ORDER BY id DESC
+         LIMIT $5",
+        uuid(tenant),
+        first,
+        before,
+        unit.map(Unit::as_str),
+        i64::from(limit),
+    )
+}
+
 #[async_trait]
 impl Budgets for PostgresStore {
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError> {
@@ -191,27 +325,8 @@ impl Budgets for PostgresStore {
         filter: &BudgetFilter,
         before: Option<BudgetId>,
         limit: u32,
-    ) -> Result<Vec<Budget>, StoreError> {
-        let before = before.map_or(BEYOND_IDS, |id| Uuid::from_bytes(*id.as_bytes()));
-        let read = self.readers.read(|| {
-            sqlx::query!(
-                "SELECT value
-                 FROM budgets
-                 WHERE tenant_id = $1
-                   AND id < $4
-                   AND ($2::text IS NULL OR unit = $2)
-                   AND ($3::boolean IS NULL OR is_open = $3)
-                 ORDER BY id DESC
-                 LIMIT $5",
-                uuid(tenant),
-                filter.unit.as_ref().map(model::Unit::as_str),
-                filter.is_open,
-                before,
-                i64::from(limit),
-            )
-        });
-        let rows = bounded(read).await?;
-        rows.iter().map(|row| budget(tenant, &row.value)).collect()
+    ) -> Result<Part<Budget, BudgetId>, StoreError> {
+        bounded(list(&self.readers, tenant, filter, before, limit)).await
     }
 
     async fn budget_places(

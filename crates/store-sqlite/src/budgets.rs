@@ -7,15 +7,15 @@ use crate::reservations;
 use crate::{SqliteStore, balances, bounded, links, unavailable};
 use async_trait::async_trait;
 use model::budget::BudgetStatus;
-use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp};
+use model::{Budget, BudgetId, Name, Reservation, ReservationId, RunLink, TenantId, Timestamp, Unit};
 use rusqlite::params;
 use serde_json::json;
-use sqlx::SqliteExecutor;
 use sqlx::query::Map;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
+use sqlx::{SqliteExecutor, SqlitePool};
 use std::sync::Arc;
 use store::{
-    BudgetFilter, BudgetPlace, Budgets, FoundBalances, OpenBudgets, Part, ReplyKey, ReplyRow,
+    BudgetFilter, BudgetPlace, Budgets, FoundBalances, LOOKED_AT_MAX, OpenBudgets, Part, ReplyKey, ReplyRow,
     ReservationFilter, StoreError, WantedBalances, WantedBudgets,
 };
 
@@ -186,35 +186,163 @@ pub(crate) struct BudgetColumns {
     value: String,
 }
 
-/// A page of a tenant's, newest first. It reads none of those that come before it: where the page begins is a bound in the key.
-pub(crate) fn page(
+/// A page of a tenant's, newest first.
+async fn list(
+    readers: &SqlitePool,
     tenant: TenantId,
     filter: &BudgetFilter,
+    before: Option<BudgetId>,
+    limit: u32,
+) -> Result<Part<Budget, BudgetId>, StoreError> {
+    let before = before.as_ref().map_or(&BEYOND_IDS, BudgetId::as_bytes);
+    let of_open = filter.is_open == Some(true);
+    let end = if filter.unit.is_some() || filter.is_open == Some(false) {
+        end_of_stretch(readers, tenant, of_open, before).await?
+    } else {
+        None
+    };
+    let ids = (end.as_ref().map_or(&[][..], |id| id.as_bytes()), before);
+    let rows = if of_open {
+        let query = open_stretch(tenant, filter.unit.as_ref(), ids, limit);
+        query.fetch_all(readers).await
+    } else {
+        stretch(tenant, filter, ids, limit).fetch_all(readers).await
+    };
+    let rows = rows.map_err(unavailable)?;
+    let found = rows.iter().map(|row| decode(row.tenant_no, &row.value));
+    let found = found.collect::<Result<Vec<_>, _>>()?;
+    Ok(Part::new(found, limit, |budget: &Budget| budget.id, end))
+}
+
+/// Where a budget stands in lists.
+struct IdColumns {
+    tenant_no: i64,
+    id: Vec<u8>,
+}
+
+/// The last of those that a page looks at, which may be open ones only; none if there are not so many.
+async fn end_of_stretch(
+    readers: &SqlitePool,
+    tenant: TenantId,
+    of_open: bool,
     before: &[u8; 16],
+) -> Result<Option<BudgetId>, StoreError> {
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let row = if of_open {
+        sqlx::query_as!(
+            IdColumns,
+            r#"SELECT
+                   budgets.tenant_no AS "tenant_no!",
+                   budgets.id AS "id!"
+               FROM tenants
+               CROSS JOIN budgets INDEXED BY budgets_open_in_order
+                   ON budgets.tenant_no = tenants.tenant_no
+                  AND budgets.id < ?2
+                  AND budgets.is_open = 1
+               WHERE tenants.tenant_id = ?1
+               ORDER BY budgets.id DESC
+               LIMIT 1 OFFSET ?3 - 1"#,
+            tenant_id,
+            before,
+            LOOKED_AT_MAX,
+        )
+        .fetch_optional(readers)
+        .await
+    } else {
+        sqlx::query_as!(
+            IdColumns,
+            r#"SELECT
+                   budgets.tenant_no AS "tenant_no!",
+                   budgets.id AS "id!"
+               FROM tenants
+               CROSS JOIN budgets
+                   ON budgets.tenant_no = tenants.tenant_no
+                  AND budgets.id < ?2
+               WHERE tenants.tenant_id = ?1
+               ORDER BY budgets.id DESC
+               LIMIT 1 OFFSET ?3 - 1"#,
+            tenant_id,
+            before,
+            LOOKED_AT_MAX,
+        )
+        .fetch_optional(readers)
+        .await
+    };
+    let id = row.map_err(unavailable)?.map(|row| {
+        let label = RowLabel {
+            table: "budgets",
+            row: row.tenant_no,
+        };
+        label.id("id", row.id).map(BudgetId::from_bytes)
+    });
+    id.transpose()
+}
+
+/// Those that match among the budgets from one id on and before another, newest first. What comes before and behind
+/// them is not read: both are bounds in the key.
+pub(crate) fn stretch(
+    tenant: TenantId,
+    filter: &BudgetFilter,
+    (first, before): (&[u8], &[u8; 16]),
     limit: u32,
 ) -> Map<'static, Sqlite, impl FnMut(SqliteRow) -> Result<BudgetColumns, sqlx::Error> + Send, SqliteArguments>
 {
     let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
-    let unit = filter.unit.as_ref().map(model::Unit::as_str);
+    let unit = filter.unit.as_ref().map(Unit::as_str);
     let is_open = filter.is_open.map(i64::from);
     sqlx::query_as!(
         BudgetColumns,
         r#"SELECT
                budgets.tenant_no AS "tenant_no!",
-               budgets.value
+               budgets.value AS "value!"
            FROM tenants
            CROSS JOIN budgets
                ON budgets.tenant_no = tenants.tenant_no
-              AND budgets.id < ?4
+              AND budgets.id >= ?2
+              AND budgets.id < ?3
            WHERE tenants.tenant_id = ?1
-             AND (?2 IS NULL OR budgets.unit = ?2)
-             AND (?3 IS NULL OR budgets.is_open = ?3)
+             AND (?4 IS NULL OR budgets.unit = ?4)
+             AND (?5 IS NULL OR budgets.is_open = ?5)
+           ORDER BY budgets.id DESC
+           LIMIT ?6"#,
+        tenant_id,
+        first,
+        before,
+        unit,
+        is_open,
+        limit,
+    )
+}
+
+/// The same of those that are not closed, however many closed ones stand between them.
+pub(crate) fn open_stretch(
+    tenant: TenantId,
+    unit: Option<&Unit>,
+    (first, before): (&[u8], &[u8; 16]),
+    limit: u32,
+) -> Map<'static, Sqlite, impl FnMut(SqliteRow) -> Result<BudgetColumns, sqlx::Error> + Send, SqliteArguments>
+{
+    let (tenant_id, before) = (&tenant.as_bytes()[..], &before[..]);
+    let unit = unit.map(Unit::as_str);
+    sqlx::query_as!(
+        BudgetColumns,
+        r#"SELECT
+               budgets.tenant_no AS "tenant_no!",
+               budgets.value AS "value!"
+           FROM tenants
+           CROSS JOIN budgets INDEXED BY budgets_open_in_order
+               ON budgets.tenant_no = tenants.tenant_no
+              AND budgets.id >= ?2
+              AND budgets.id < ?3
+              AND budgets.is_open = 1
+           WHERE tenants.tenant_id = ?1
+             AND (?4 IS NULL OR budgets.unit = ?4)
            ORDER BY budgets.id DESC
            LIMIT ?5"#,
         tenant_id,
-        unit,
-        is_open,
+        first,
         before,
+        unit,
         limit,
     )
 }
@@ -272,9 +400,9 @@ pub(crate) fn open(
     let tenant = &wanted.tenant.as_bytes()[..];
     let scopes: Vec<_> = wanted.scopes.iter().map(model::Scope::key).collect();
     let scopes = json!(scopes).to_string();
-    let unit = wanted.unit.as_ref().map(model::Unit::as_str);
+    let unit = wanted.unit.as_ref().map(Unit::as_str);
     // No unit is empty.
-    let after = wanted.after.as_ref().map_or("", model::Unit::as_str);
+    let after = wanted.after.as_ref().map_or("", Unit::as_str);
     let of_scope_max = if unit.is_some() { 1 } else { wanted.limit };
     sqlx::query_as!(
         BudgetColumns,
@@ -321,14 +449,8 @@ impl Budgets for SqliteStore {
         filter: &BudgetFilter,
         before: Option<BudgetId>,
         limit: u32,
-    ) -> Result<Vec<Budget>, StoreError> {
-        let before = before.as_ref().map_or(&BEYOND_IDS, BudgetId::as_bytes);
-        let read = async {
-            let rows = page(tenant, filter, before, limit).fetch_all(&self.readers).await;
-            let rows = rows.map_err(unavailable)?;
-            rows.iter().map(|row| decode(row.tenant_no, &row.value)).collect()
-        };
-        bounded(read).await
+    ) -> Result<Part<Budget, BudgetId>, StoreError> {
+        bounded(list(&self.readers, tenant, filter, before, limit)).await
     }
 
     async fn budget_places(

@@ -186,14 +186,16 @@ pub trait Budgets: Send + Sync {
     /// one after the other would see a reservation in neither or in both that ended in between.
     async fn balances(&self, wanted: &WantedBalances) -> Result<FoundBalances, StoreError>;
 
-    /// Budgets that match a filter, newest first, with an id below `before` where given, at most `limit`.
+    /// Budgets that match a filter, newest first, with an id below `before` where given, at most `limit`. All, and all
+    /// that are not closed, are found at once. Where closed ones are looked for, or those in one unit, they are looked
+    /// for among the next [`LOOKED_AT_MAX`](crate::LOOKED_AT_MAX), of the open ones where only these are wanted.
     async fn list_budgets(
         &self,
         tenant: TenantId,
         filter: &BudgetFilter,
         before: Option<BudgetId>,
         limit: u32,
-    ) -> Result<Vec<Budget>, StoreError>;
+    ) -> Result<Part<Budget, BudgetId>, StoreError>;
 
     /// By what all budgets are looked for, newest first, with an id below `before` where given, at most `limit`.
     async fn budget_places(

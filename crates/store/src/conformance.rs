@@ -204,6 +204,7 @@ macro_rules! conformance_tests {
             budgets::a_budget_is_found_by_exactly_what_it_is_for,
             budgets::of_one_scope_and_unit_one_budget_is_open,
             budgets::budgets_are_listed_by_unit_and_whether_they_are_open,
+            budgets::budgets_are_looked_for_among_so_many_at_a_time,
             budgets::open_budgets_are_listed_by_what_they_are_for,
             budgets::reservations_are_as_they_were_written_last,
             budgets::reservations_that_should_have_ended_first_are_found_first,

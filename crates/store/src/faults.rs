@@ -810,9 +810,9 @@ impl<S: Store + ?Sized> Budgets for FaultyStore<S> {
         filter: &BudgetFilter,
         before: Option<BudgetId>,
         limit: u32,
-    ) -> Result<Vec<Budget>, StoreError> {
+    ) -> Result<Part<Budget, BudgetId>, StoreError> {
         let listed = self.read()?.list_budgets(tenant, filter, before, limit).await?;
-        if !listed.is_empty() {
+        if !listed.found.is_empty() {
             self.faults.pass(At::Budgets).await;
         }
         Ok(listed)

@@ -121,7 +121,7 @@ async fn page(
         let budgets = store.list_budgets(tenant, &filter, last, PAGE).await?;
         let after = store.budget_places(tenant, last, PAGE).await?;
         if after == before {
-            return Ok((budgets, after));
+            return Ok((budgets.found, after));
         }
         before = after;
     }

@@ -1,5 +1,6 @@
 //! What people do with budgets: made, funded, emptied, frozen and closed, each with an entry that says who did it.
 
+use crate::support::hand::Hand;
 use crate::{Scene, costing, tokens};
 use gateway::gateway::{FixedBounds, Options};
 use serde_json::{Value, json};
@@ -383,6 +384,42 @@ async fn people_do_not_see_all_balances_where_they_wanted_those_of_a_tool_or_a_r
     let path = "/v1/balances?unit=TOKENS";
     let page = scene.stage.get(path, &scene.auditor).await.expect(200);
     assert_eq!(page["items"].as_array().unwrap().len(), 2);
+}
+
+/// However many there ever were that do not match, a call looks at so many of them. What is open is found at once.
+#[tokio::test]
+async fn a_page_that_is_empty_says_where_the_list_of_budgets_goes_on() {
+    let scene = Scene::set().await;
+    let body = |unit: &str| json!({"scope": {}, "unit": unit, "allocated": 1});
+    let wanted = scene.budget(&body("CREDITS")).await;
+    let other = scene.budget(&body("TOKENS")).await;
+    scene.change(&other, "close", &json!({})).await.expect(200);
+    let mut hand = Hand::on(&scene.stage.home, scene.stage.tenant).await;
+    let other = other.parse().unwrap();
+    hand.multiply_budget(other, "TOKENS", store::LOOKED_AT_MAX).await;
+    let read = async |path: &str| {
+        let page = scene.stage.get(path, &scene.auditor).await.expect(200);
+        let ids = page["items"].as_array().unwrap().iter().map(|item| {
+            let id = item.get("budget_id").unwrap_or(&item["id"]);
+            id.as_str().unwrap().to_owned()
+        });
+        let next = page["next_cursor"].as_str().map(str::to_owned);
+        (ids.collect::<Vec<_>>(), next)
+    };
+    let path = "/v1/budgets?unit=CREDITS";
+    let (found, next) = read(path).await;
+    assert_eq!(found, [""; 0]);
+    let next = next.expect("there is more to look at");
+    let all = (vec![wanted], None);
+    assert_eq!(read(&format!("{path}&cursor={next}")).await, all);
+    for path in [
+        "/v1/budgets?open=true",
+        "/v1/budgets?open=true&unit=CREDITS",
+        "/v1/balances",
+        "/v1/balances?unit=CREDITS",
+    ] {
+        assert_eq!(read(path).await, all, "{path}");
+    }
 }
 
 #[tokio::test]

@@ -7,7 +7,7 @@
 //! - `zeroblob(n)` is n bytes of zero, `NOBODY` an id of zeros.
 
 use super::home::Home;
-use model::TenantId;
+use model::{BudgetId, TenantId};
 use sqlx::postgres::PgConnection;
 use sqlx::sqlite::SqliteConnectOptions;
 use sqlx::{AssertSqlSafe, Connection, SqliteConnection};
@@ -127,6 +127,32 @@ impl Hand {
             Self::Sqlite(..) => format!("unhex('{digits}')"),
             Self::Postgres(..) => format!("decode('{digits}', 'hex')"),
         }
+    }
+
+    /// Puts so many budgets beside the tenant's only one in this unit that are what it is but for their ids, which are
+    /// the next ones.
+    pub(crate) async fn multiply_budget(&mut self, id: BudgetId, unit: &str, times: u32) {
+        let mut sql = format!(
+            "CREATE TEMPORARY TABLE doubled AS SELECT * FROM budgets WHERE MINE AND unit = '{unit}'; BEGIN;"
+        );
+        let (mut last, number) = (id, u128::from_be_bytes(*id.as_bytes()));
+        for step in 1..=u128::from(times) {
+            let next = BudgetId::from_bytes((number + step).to_be_bytes());
+            let digits = format!("{:032x}", number + step);
+            let bytes = match self {
+                Self::Sqlite(..) => format!("unhex('{digits}')"),
+                Self::Postgres(..) => format!("'{digits}'"),
+            };
+            write!(
+                sql,
+                "UPDATE doubled SET id = {bytes}, value = replace(value, '{last}', '{next}');
+                 INSERT INTO budgets SELECT * FROM doubled;"
+            )
+            .unwrap();
+            last = next;
+        }
+        sql.push_str("COMMIT; DROP TABLE doubled");
+        self.run(&sql).await;
     }
 
     /// Runs SQL.

@@ -283,6 +283,49 @@ async fn reservations_that_should_have_ended_are_found_in_the_order_in_which_the
 }
 
 #[tokio::test]
+async fn open_budgets_are_listed_by_an_index_of_their_own() {
+    // The plan that the server makes for whatever parameters come.
+    const PREPARE: &str = "PREPARE open_ones (uuid, uuid, uuid, text, bigint) AS SELECT value
+         FROM budgets
+         WHERE tenant_id = $1
+           AND id >= $2
+           AND id < $3
+           AND is_open
+           AND ($4::text IS NULL OR unit = $4)
+         ORDER BY id DESC
+         LIMIT $5";
+    let (_, text) = PREPARE.split_once(" AS ").unwrap();
+    assert!(include_str!("../budgets.rs").contains(text));
+    let database = database().await;
+    let store = open(&database).await;
+    let mut stranger = database.stranger().await;
+    for statement in [
+        "INSERT INTO budgets (tenant_id, id, scope, unit, is_open, value)
+         SELECT md5('')::uuid, gen_random_uuid(), number::text, 'TOKENS', number % 50 = 0, ''
+         FROM generate_series(1, 20000) AS number",
+        "ANALYZE budgets",
+    ] {
+        sqlx::raw_sql(statement).execute(&mut stranger).await.unwrap();
+    }
+    let explain = "EXPLAIN EXECUTE open_ones (md5('')::uuid, '00000000-0000-0000-0000-000000000000',
+         'ffffffff-ffff-ffff-ffff-ffffffffffff', NULL, 50)";
+    let mut lent = store.readers.lend().await.unwrap();
+    let connection = lent.start().unwrap();
+    for statement in ["SET plan_cache_mode = force_generic_plan", PREPARE] {
+        sqlx::raw_sql(statement).execute(&mut *connection).await.unwrap();
+    }
+    let plan = sqlx::query_scalar::<_, String>(explain)
+        .fetch_all(connection)
+        .await;
+    let plan = lent.settle_clean(plan).unwrap().join("\n");
+    assert!(
+        plan.contains("Index Scan Backward using budgets_open_in_order"),
+        "{plan}"
+    );
+    assert!(!plan.contains("Sort"), "{plan}");
+}
+
+#[tokio::test]
 async fn a_look_does_not_read_what_a_long_transaction_has_left() {
     const LOOK: &str = "SELECT tenant_id, revision FROM tenants ORDER BY tenant_id";
     assert!(include_str!("../directories.rs").contains(LOOK));

@@ -2,7 +2,7 @@
 
 use super::Folder;
 use crate::SqliteStore;
-use crate::budgets::{open, page};
+use crate::budgets::{open, open_stretch, stretch};
 use crate::decode::BEYOND_IDS;
 use sqlx::{AssertSqlSafe, Execute as _, Row};
 use store::conformance::sample::Chain;
@@ -19,12 +19,15 @@ async fn plan(store: &SqliteStore, statement: &str) -> Vec<String> {
 async fn a_page_of_budgets_is_found_by_where_it_begins() {
     let folder = Folder::new();
     let store = folder.open().await;
-    let query = page(Chain::new(1).tenant, &BudgetFilter::default(), &BEYOND_IDS, 10).sql();
-    let expected = [
-        "SEARCH tenants USING COVERING INDEX sqlite_autoindex_tenants_1 (tenant_id=?)",
-        "SEARCH budgets USING PRIMARY KEY (tenant_no=? AND id<?)",
-    ];
-    assert_eq!(plan(&store, query.as_str()).await, expected);
+    let tenant = Chain::new(1).tenant;
+    let ids: (&[u8], _) = (&[], &BEYOND_IDS);
+    let tenants = "SEARCH tenants USING COVERING INDEX sqlite_autoindex_tenants_1 (tenant_id=?)";
+    let query = stretch(tenant, &BudgetFilter::default(), ids, 10).sql();
+    let budgets = "SEARCH budgets USING PRIMARY KEY (tenant_no=? AND id>? AND id<?)";
+    assert_eq!(plan(&store, query.as_str()).await, [tenants, budgets]);
+    let query = open_stretch(tenant, None, ids, 10).sql();
+    let budgets = "SEARCH budgets USING INDEX budgets_open_in_order (tenant_no=? AND id>? AND id<?)";
+    assert_eq!(plan(&store, query.as_str()).await, [tenants, budgets]);
 }
 
 #[tokio::test]

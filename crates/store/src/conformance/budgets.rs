@@ -259,6 +259,7 @@ pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn 
             .await
             .unwrap();
         found
+            .found
             .iter()
             .map(|budget| budget.id.as_bytes()[0])
             .collect::<Vec<_>>()
@@ -274,6 +275,58 @@ pub async fn budgets_are_listed_by_unit_and_whether_they_are_open(fixture: &dyn 
         assert_eq!(found.await.unwrap(), expected);
     }
     assert_eq!(store.count_budgets(chain.tenant).await.unwrap(), 3);
+}
+
+/// Also behind all that there ever were; and what is open on one page, wherever it is, unless it is in one unit.
+pub async fn budgets_are_looked_for_among_so_many_at_a_time(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let mut chain = Chain::new(1);
+    let numbered = |number: u32| {
+        let mut id = [0; 16];
+        id[..4].copy_from_slice(&number.to_be_bytes());
+        BudgetId::from_bytes(id)
+    };
+    let wanted = Budget {
+        id: numbered(0),
+        ..budget(1, "{}", "CREDITS")
+    };
+    let others = (1..=LOOKED_AT_MAX + 1).map(|number| Budget {
+        id: numbered(number),
+        ..budget(1, &format!(r#"{{"run":"r{number}"}}"#), "TOKENS")
+    });
+    let others: Vec<_> = others.collect();
+    put_budgets(&*store, &mut chain, &[&wanted]).await;
+    put_budgets(&*store, &mut chain, &others.iter().collect::<Vec<_>>()).await;
+    let tenant = chain.tenant;
+    let list = async |in_unit: Option<&str>, is_open, before| {
+        let filter = BudgetFilter {
+            unit: in_unit.map(unit),
+            is_open,
+        };
+        let part = store.list_budgets(tenant, &filter, before, 10).await.unwrap();
+        let ids: Vec<_> = part.found.iter().map(|budget| budget.id).collect();
+        (ids, part.next)
+    };
+    let credits = Some("CREDITS");
+    for is_open in [None, Some(true)] {
+        let (found, next) = list(credits, is_open, None).await;
+        assert_eq!((found, next), (vec![], Some(numbered(2))));
+        assert_eq!(list(credits, is_open, next).await, (vec![wanted.id], None));
+    }
+    let (found, next) = list(None, Some(false), None).await;
+    assert_eq!((found, next), (vec![], Some(numbered(2))));
+    assert_eq!(list(None, Some(false), next).await, (vec![], None));
+    let closed: Vec<_> = others.iter().map(|other| other.close().unwrap()).collect();
+    put_budgets(&*store, &mut chain, &closed.iter().collect::<Vec<_>>()).await;
+    for in_unit in [None, credits] {
+        assert_eq!(list(in_unit, Some(true), None).await, (vec![wanted.id], None));
+    }
+    let (found, next) = list(credits, None, None).await;
+    assert_eq!((found, next), (vec![], Some(numbered(2))));
+    assert_eq!(list(credits, None, next).await, (vec![wanted.id], None));
+    let (found, next) = list(None, Some(false), Some(numbered(12))).await;
+    assert_eq!((found.len(), next), (10, Some(numbered(2))));
+    assert_eq!(list(None, Some(false), next).await, (vec![numbered(1)], None));
 }
 
 /// In the order of the scopes, and each of them by the bytes of its units, page by page.

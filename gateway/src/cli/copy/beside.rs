@@ -166,10 +166,9 @@ impl Beside {
         if let Cursor::After(last) = &self.budgets {
             let filter = BudgetFilter::default();
             let page = from.list_budgets(tenant, &filter, *last, limit).await?;
-            let last = page.last().map(|budget| budget.id);
-            self.budgets.advance(page.len(), limit, last);
+            self.budgets = Cursor::of(page.next);
             rows.budgets
-                .extend(page.into_iter().map(|budget| (tenant, budget)));
+                .extend(page.found.into_iter().map(|budget| (tenant, budget)));
         }
         if let Cursor::After(last) = &self.reservations {
             let filter = ReservationFilter::default();
