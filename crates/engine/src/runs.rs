@@ -3,7 +3,7 @@
 use model::{Name, RunTaint, TenantId, Trust};
 use std::collections::HashMap;
 
-/// The runs of a batch as they are at the heads that it follows.
+/// The runs of a batch as they are at the heads that it follows. All of one family have its level.
 pub type KnownRuns = HashMap<(TenantId, Name), RunTaint>;
 
 /// What an ask or an observation shows to a run.
@@ -60,7 +60,15 @@ pub(crate) fn note(known: &mut KnownRuns, tenant: TenantId, sighting: &Sighting)
         (None, None) => RunTaint::beginning(run_id.clone(), sighting.seen),
         (None, Some(parent)) => RunTaint::beginning(parent.clone(), sighting.seen).child(run_id.clone()),
     };
-    let mut changed: Vec<_> = note_family(known, tenant, &after).into_iter().collect();
+    // Each known run has the level of its family as it is written, also where the one that began it is not known.
+    let known_one = sighting
+        .names()
+        .find_map(|name| known.get(&(tenant, name.clone())));
+    let written = known_one.map(|run| run.worst);
+    let mut changed = Vec::new();
+    if written != Some(after.worst) {
+        changed.push(note_family(known, tenant, &after));
+    }
     // The level stands in the row of the root, the family in each run's own.
     let place = (tenant, run_id.clone());
     if after.run_id != after.root && !known.contains_key(&place) {
@@ -79,26 +87,26 @@ fn note_parent(known: &mut KnownRuns, tenant: TenantId, run: &RunTaint, parent: 
     let place = (tenant, parent.clone());
     if let Some(parent) = known.get(&place) {
         let after = parent.after(run.worst);
-        return (after != *parent).then(|| note_family(known, tenant, &after))?;
+        return (after != *parent).then(|| note_family(known, tenant, &after));
     }
     let parent = run.child(parent.clone());
     known.insert(place, parent.clone());
     Some(parent)
 }
 
-/// Gives the family of this run its level, and returns the row of the one that began it if that changes.
-fn note_family(known: &mut KnownRuns, tenant: TenantId, run: &RunTaint) -> Option<RunTaint> {
+/// Gives the family of this run a level that it did not have, and returns the row in which it stands.
+fn note_family(known: &mut KnownRuns, tenant: TenantId, run: &RunTaint) -> RunTaint {
     let root = RunTaint {
         run_id: run.root.clone(),
         ..run.clone()
     };
-    let before = known.insert((tenant, root.run_id.clone()), root.clone());
+    known.insert((tenant, root.run_id.clone()), root.clone());
     // The batch may know runs of other tenants by the same name.
     let of_tenant = known.iter_mut().filter(|((of, _), _)| *of == tenant);
     for (_, run) in of_tenant.filter(|(_, run)| run.root == root.run_id) {
         run.worst = root.worst;
     }
-    (before.as_ref() != Some(&root)).then_some(root)
+    root
 }
 
 #[cfg(test)]
@@ -128,6 +136,15 @@ mod tests {
             .into_iter()
             .map(|run| run.run_id.to_string())
             .collect()
+    }
+
+    /// Runs that were read without the ones that began their families, which nobody has named.
+    fn read_alone<const N: usize>(runs: [(&str, &str, Trust); N]) -> KnownRuns {
+        let runs = runs.map(|(run, root, worst)| {
+            let run = RunTaint::beginning(name(root), worst).child(name(run));
+            ((TENANT, run.run_id.clone()), run)
+        });
+        KnownRuns::from(runs)
     }
 
     fn worst(known: &KnownRuns, run: &str) -> Trust {
@@ -196,6 +213,42 @@ mod tests {
         assert_eq!(see(&mut known, "c", Some("d"), Trust::UntrustedExternal), ["d"]);
         see(&mut known, "d", None, Trust::Unknown);
         assert_eq!(worst(&known, "c"), Trust::Unknown);
+    }
+
+    #[test]
+    fn the_row_of_a_family_is_written_only_where_its_level_changes() {
+        let level = Trust::SemiTrustedCustomer;
+        let mut known = read_alone([("b", "a", level), ("c", "a", level)]);
+        assert!(see(&mut known, "b", None, Trust::TrustedInternalUnsigned).is_empty());
+        assert!(see(&mut known, "c", Some("b"), level).is_empty());
+        assert_eq!(see(&mut known, "d", Some("c"), level), ["d"]);
+        // This one is heard of as a parent.
+        assert_eq!(see(&mut known, "d", Some("e"), level), ["e"]);
+        assert_eq!(
+            see(&mut known, "f", Some("d"), Trust::UntrustedExternal),
+            ["a", "f"]
+        );
+        for run in ["a", "b", "c", "d", "e", "f"] {
+            assert_eq!(worst(&known, run), Trust::UntrustedExternal, "{run}");
+        }
+        assert!(see(&mut known, "b", None, level).is_empty());
+        assert_eq!(see(&mut known, "b", None, Trust::Unknown), ["a"]);
+        assert_eq!(worst(&known, "f"), Trust::Unknown);
+    }
+
+    #[test]
+    fn of_two_families_that_meet_the_one_that_has_seen_less_is_written() {
+        let (good, bad) = (Trust::TrustedInternalUnsigned, Trust::UntrustedExternal);
+        for (of_run, of_parent, written) in [(good, bad, "c"), (bad, good, "a")] {
+            let mut known = read_alone([("d", "c", of_run), ("b", "a", of_parent)]);
+            assert_eq!(see(&mut known, "d", Some("b"), good), [written]);
+            assert_eq!((worst(&known, "d"), worst(&known, "b")), (bad, bad));
+            assert!(see(&mut known, "d", Some("b"), good).is_empty());
+        }
+        let mut known = read_alone([("d", "c", good), ("b", "a", good)]);
+        assert!(see(&mut known, "d", Some("b"), good).is_empty());
+        assert_eq!(see(&mut known, "d", Some("b"), bad), ["c", "a"]);
+        assert_eq!(see(&mut known, "d", Some("b"), Trust::Unknown), ["c", "a"]);
     }
 
     #[test]
