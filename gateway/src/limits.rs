@@ -318,11 +318,11 @@ impl Limits {
         limits: &LimitTerms,
         now: Timestamp,
     ) -> Result<BucketsLeft, StoreError> {
+        let buckets: Vec<_> = whose.buckets(limits).collect();
+        let remaining = self.remaining(tenant, &buckets, now).await?;
         let mut left = BucketsLeft::default();
-        for (owner, size) in whose.buckets(limits) {
-            let tool = owner.tool.clone();
-            let remaining = self.remaining(tenant, owner, size, now).await?;
-            match tool {
+        for ((owner, size), remaining) in buckets.into_iter().zip(remaining) {
+            match owner.tool {
                 Some(tool) => left.tools.push((tool, size, remaining)),
                 None => left.own = Some(remaining),
             }
@@ -330,18 +330,20 @@ impl Limits {
         Ok(left)
     }
 
+    /// How full these buckets of a tenant are, in their order.
     async fn remaining(
         &self,
         tenant: &Tenant,
-        owner: Owner,
-        size: Bucket,
+        buckets: &[(Owner, Bucket)],
         now: Timestamp,
-    ) -> Result<Remaining, StoreError> {
+    ) -> Result<Vec<Remaining>, StoreError> {
         if tenant.settings.limits.shared {
-            let want = Want::of(tenant, owner, size);
-            return self.shared.remaining(&want).await;
+            let want = |(owner, size): &(Owner, Bucket)| Want::of(tenant, owner.clone(), *size);
+            let wanted: Vec<_> = buckets.iter().map(want).collect();
+            return self.shared.remaining(&wanted).await;
         }
-        Ok(self.local.remaining(&owner, size, now))
+        let remaining = |(owner, size): &(Owner, Bucket)| self.local.remaining(owner, *size, now);
+        Ok(buckets.iter().map(remaining).collect())
     }
 }
 

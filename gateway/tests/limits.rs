@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use futures_util::future::join_all;
 use gateway::http::Refusal;
 use gateway::limits::{Asking, Limits, Local, Tokens, Whose};
-use model::{Agent, AgentId, Bucket, Tenant, TenantId, Timestamp};
+use model::{Agent, AgentId, Bucket, LimitTerms, SlashFreeName, Tenant, TenantId, Timestamp};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 use stage::{Stage, asking as asking_for, changing, injected, named, reading};
@@ -908,6 +908,50 @@ async fn whoever_looks_at_shared_buckets_has_nothing_written() {
         assert_eq!(decided.problem(429, "rate_limited"), detail);
         assert_eq!(decided.headers["retry-after"], "86400");
     }
+}
+
+/// Whoever shows them, and whoever looks whether an ask would pass. Ten tokens are lent of each, and one is used.
+#[tokio::test]
+async fn what_is_left_in_any_number_of_shared_buckets_is_read_at_once() {
+    let stage = Stage::set().await;
+    let mut tenant = tenant(bucket(160, 0.0));
+    tenant.settings.limits.shared = true;
+    let mut agent = agent(1, bucket(160, 0.0));
+    let tools = [("deploy", 7), ("github", 160), ("vault", 1)].map(|(tool, capacity)| {
+        let size = Bucket::new(capacity, 0.0).unwrap();
+        (SlashFreeName::new(tool).unwrap(), size)
+    });
+    agent.limits.tool_buckets = tools.into();
+    let asking = asking(&tenant, &agent);
+    let limits = Limits::new(stage.faults.clone());
+    let Tokens::Short(short) = limits.take(&asking, BEGINNING).unwrap() else {
+        panic!("nothing was lent yet")
+    };
+    limits.fill(&short).await.unwrap();
+    let taken = limits.take(&asking, BEGINNING).unwrap();
+    assert!(matches!(taken, Tokens::Enough));
+    let elsewhere = Limits::new(stage.faults.clone());
+    let whose = Whose::Agent(agent.id);
+    for (limits, tokens) in [(&limits, [159_u64, 7, 159, 1]), (&elsewhere, [150, 7, 150, 1])] {
+        let before = stage.faults.bucket_reads();
+        let left = limits.left(&tenant, whose, &agent.limits, BEGINNING).await;
+        let left = left.unwrap();
+        let of_tools = left.tools.iter().map(|(_, _, remaining)| remaining.tokens);
+        let own = left.own.iter().map(|remaining| remaining.tokens);
+        assert_eq!(own.chain(of_tools).collect::<Vec<_>>(), tokens);
+        assert_eq!(stage.faults.bucket_reads(), before + 1);
+    }
+    let before = stage.faults.bucket_reads();
+    let Tokens::Short(short) = elsewhere.peek(&asking, BEGINNING).unwrap() else {
+        panic!("nothing was lent to this one")
+    };
+    elsewhere.check(&short).await.unwrap();
+    assert_eq!(stage.faults.bucket_reads(), before + 1);
+    // Where there are none, nobody asks.
+    let none = LimitTerms::default();
+    let left = limits.left(&tenant, whose, &none, BEGINNING).await.unwrap();
+    assert!(left.own.is_none() && left.tools.is_empty());
+    assert_eq!(stage.faults.bucket_reads(), before + 1);
 }
 
 /// Also in between, when a bucket that was empty a moment ago is not asked.

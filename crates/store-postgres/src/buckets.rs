@@ -65,7 +65,8 @@ impl Unused {
 
 /// What somebody sees who does not want anything out of a bucket.
 struct Seen {
-    level: f64,
+    /// None if there is no row of the bucket.
+    level: Option<f64>,
 }
 
 #[async_trait]
@@ -84,10 +85,14 @@ impl Buckets for PostgresStore {
         Ok(Lease::new(size, wanted, granted, written.level))
     }
 
-    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
-        let seen = bounded(self.readers.read(|| look(key))).await?.pop();
-        let capacity = f64::from(size.capacity());
-        Ok(seen.map_or(capacity, |seen| seen.level.min(capacity)))
+    async fn left(&self, sizes: &[(BucketKey, Bucket)]) -> Result<Vec<f64>, StoreError> {
+        let asked = Sizes::of(sizes);
+        let seen = bounded(self.readers.read(|| look(&asked))).await?;
+        let left = seen.into_iter().zip(sizes).map(|(seen, (_, size))| {
+            let capacity = f64::from(size.capacity());
+            seen.level.map_or(capacity, |level| level.min(capacity))
+        });
+        Ok(left.collect())
     }
 
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
@@ -205,23 +210,26 @@ impl Buckets for PostgresStore {
     }
 }
 
-/// How full a bucket is, by the size that stands in its row.
+/// How full these buckets are, by the sizes that stand in their rows. Each is told of, also where it has no row.
 fn look(
-    key: &BucketKey,
+    sizes: &Sizes,
 ) -> Map<'static, Postgres, impl FnMut(PgRow) -> Result<Seen, sqlx::Error> + Send, PgArguments> {
     sqlx::query_as!(
         Seen,
         r#"SELECT
                least(
-                   capacity,
-                   level + greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - at)
-                       / 1000 * refill_per_second
-               ) AS "level!"
-           FROM buckets
-           WHERE tenant_id = $1
-             AND owner = $2"#,
-        uuid(key.tenant),
-        key.owner,
+                   buckets.capacity,
+                   buckets.level
+                       + greatest(0, 1000 * extract(epoch FROM clock_timestamp())::double precision - buckets.at)
+                       / 1000 * buckets.refill_per_second
+               ) AS "level?"
+           FROM unnest($1::uuid[], $2::text[]) WITH ORDINALITY AS asked (tenant_id, owner, place)
+           LEFT JOIN buckets
+               ON buckets.tenant_id = asked.tenant_id
+              AND buckets.owner = asked.owner
+           ORDER BY asked.place"#,
+        &sizes.tenants,
+        &sizes.owners,
     )
 }
 

@@ -25,8 +25,8 @@ impl Buckets for SqliteStore {
         self.written(lease(turn, key.clone(), size, wanted)).await
     }
 
-    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
-        bounded(left(&self.readers, key, size)).await
+    async fn left(&self, sizes: &[(BucketKey, Bucket)]) -> Result<Vec<f64>, StoreError> {
+        bounded(left(&self.readers, sizes)).await
     }
 
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {
@@ -164,29 +164,35 @@ async fn lease(
     Ok(Lease::new(size, wanted, granted, row.level))
 }
 
-/// How full a bucket is, for somebody who does not want anything out of it.
-async fn left(readers: &SqlitePool, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
-    let tenant_id = &key.tenant.as_bytes()[..];
-    let level = sqlx::query_scalar!(
+/// How full these buckets are, for somebody who does not want anything out of them.
+async fn left(readers: &SqlitePool, sizes: &[(BucketKey, Bucket)]) -> Result<Vec<f64>, StoreError> {
+    let asked = sizes_json(sizes);
+    // A row for each that is asked for, also where there is none of the bucket.
+    let levels = sqlx::query_scalar!(
         r#"SELECT
                CAST(
                    min(
-                       capacity,
-                       level + max(0, 1000 * unixepoch('subsec') - at) / 1000.0 * refill_per_second
+                       buckets.capacity,
+                       buckets.level
+                           + max(0, 1000 * unixepoch('subsec') - buckets.at) / 1000.0 * buckets.refill_per_second
                    )
                    AS REAL
-               ) AS "level!: f64"
-           FROM buckets
-           WHERE tenant_id = ?1
-             AND owner = ?2"#,
-        tenant_id,
-        key.owner,
+               ) AS "level?: f64"
+           FROM json_each(?1) AS asked
+           LEFT JOIN buckets
+               ON buckets.tenant_id = unhex(asked.value ->> 0)
+              AND buckets.owner = CAST(unhex(asked.value ->> 1) AS TEXT)
+           ORDER BY asked.key"#,
+        asked,
     )
-    .fetch_optional(readers)
+    .fetch_all(readers)
     .await
     .map_err(unavailable)?;
-    let capacity = f64::from(size.capacity());
-    Ok(level.map_or(capacity, |level| level.min(capacity)))
+    let left = levels.into_iter().zip(sizes).map(|(level, (_, size))| {
+        let capacity = f64::from(size.capacity());
+        level.map_or(capacity, |level| level.min(capacity))
+    });
+    Ok(left.collect())
 }
 
 /// Gives buckets these sizes, those that have others or were asked while the clock was far ahead. Until now they have

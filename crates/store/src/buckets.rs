@@ -74,9 +74,9 @@ pub trait Buckets: Send + Sync {
     /// fits. A bucket that was never asked for is full, whatever size it has.
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError>;
 
-    /// How many tokens are in a bucket of this size: what a lease would find. Nothing is written. A bucket that was
-    /// never asked for is full.
-    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError>;
+    /// How many tokens are in buckets of these sizes, one number for each, in their order: what leases would find.
+    /// Nothing is written. A bucket that was never asked for is full.
+    async fn left(&self, sizes: &[(BucketKey, Bucket)]) -> Result<Vec<f64>, StoreError>;
 
     /// Puts tokens back that were lent and not used, those of all these buckets in one write. Each of them is named once.
     /// What does not fit into a bucket as it is now is lost. After an error nobody knows whether they are there again.

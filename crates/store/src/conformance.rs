@@ -226,6 +226,7 @@ macro_rules! conformance_tests {
             buckets::what_is_given_back_can_be_lent_again,
             buckets::what_is_given_back_of_several_buckets_at_once_is_in_each_of_them,
             buckets::whoever_looks_at_a_bucket_sees_what_a_lease_would_find,
+            buckets::several_buckets_are_looked_at_in_one_call,
             buckets::a_bucket_is_its_owners_alone,
             buckets::another_size_counts_from_now_on,
             buckets::until_it_has_another_size_a_bucket_refills_by_the_one_before,

@@ -117,6 +117,7 @@ struct Faults {
     turns: AtomicUsize,
     leases: AtomicUsize,
     give_backs: AtomicUsize,
+    bucket_reads: AtomicUsize,
     directories_read: AtomicUsize,
     reservation_reads: AtomicUsize,
     approval_reads: AtomicUsize,
@@ -187,6 +188,11 @@ impl<S: Store + ?Sized> FaultyStore<S> {
     /// How often tokens were given back so far, of however many buckets.
     pub fn give_backs(&self) -> usize {
         self.faults.give_backs.load(Ordering::SeqCst)
+    }
+
+    /// How often it was asked what is left in buckets so far, in however many.
+    pub fn bucket_reads(&self) -> usize {
+        self.faults.bucket_reads.load(Ordering::SeqCst)
     }
 
     /// Holds whoever comes here from now on, or lets everybody go.
@@ -778,8 +784,9 @@ impl<S: Store + ?Sized> Buckets for FaultyStore<S> {
         lease
     }
 
-    async fn left(&self, key: &BucketKey, size: Bucket) -> Result<f64, StoreError> {
-        self.read()?.left(key, size).await
+    async fn left(&self, sizes: &[(BucketKey, Bucket)]) -> Result<Vec<f64>, StoreError> {
+        self.faults.bucket_reads.fetch_add(1, Ordering::SeqCst);
+        self.read()?.left(sizes).await
     }
 
     async fn resize(&self, sizes: &[(BucketKey, Bucket)]) -> Result<(), StoreError> {

@@ -154,9 +154,9 @@ impl Shared {
     /// Refuses what one of these buckets has too few tokens for. Nothing is lent: whoever only looks takes nothing from
     /// other gateways.
     pub(super) async fn check(&self, missing: &[Want]) -> Result<(), Refusal> {
+        let left = self.left(missing).await?;
         let mut lacking = Vec::new();
-        for want in missing {
-            let left = self.left(want).await?;
+        for (want, left) in missing.iter().zip(left) {
             if left < f64::from(want.cost) {
                 let wanted = Wanted {
                     least: want.cost,
@@ -252,24 +252,35 @@ impl Shared {
         self.store.resize(&sizes).await
     }
 
-    /// How full a bucket is.
-    pub(super) async fn remaining(&self, want: &Want) -> Result<Remaining, StoreError> {
-        let level = Level {
-            tokens: self.left(want).await?,
-            at: Timestamp::from_millis(0),
-            size: want.size,
-        };
-        Ok(Remaining::of(&level, level.at))
+    /// How full these buckets are, in their order.
+    pub(super) async fn remaining(&self, wanted: &[Want]) -> Result<Vec<Remaining>, StoreError> {
+        let left = self.left(wanted).await?;
+        let remaining = wanted.iter().zip(left).map(|(want, tokens)| {
+            let level = Level {
+                tokens,
+                at: Timestamp::from_millis(0),
+                size: want.size,
+            };
+            Remaining::of(&level, level.at)
+        });
+        Ok(remaining.collect())
     }
 
-    /// How many tokens a bucket has: in the store, and lent to this gateway, whatever size it had then. Nothing is
-    /// written for that.
-    async fn left(&self, want: &Want) -> Result<f64, StoreError> {
-        let left = self.store.left(&key(want.tenant, &want.owner), want.size).await?;
-        let here = lock(&self.stocks)
-            .get(&want.owner)
-            .map_or(0, |stock| stock.tokens);
-        Ok((left + f64::from(here)).min(f64::from(want.size.capacity())))
+    /// How many tokens these buckets have, in their order: in the store, and lent to this gateway, whatever size they
+    /// had then. The store is asked once, and nothing is written.
+    async fn left(&self, wanted: &[Want]) -> Result<Vec<f64>, StoreError> {
+        if wanted.is_empty() {
+            return Ok(Vec::new());
+        }
+        let with_size = |want: &Want| (key(want.tenant, &want.owner), want.size);
+        let sizes: Vec<_> = wanted.iter().map(with_size).collect();
+        let stored = self.store.left(&sizes).await?;
+        let stocks = lock(&self.stocks);
+        let left = wanted.iter().zip(stored).map(|(want, stored)| {
+            let here = stocks.get(&want.owner).map_or(0, |stock| stock.tokens);
+            (stored + f64::from(here)).min(f64::from(want.size.capacity()))
+        });
+        Ok(left.collect())
     }
 
     /// Gives back what nobody has asked for in a while, some hundred buckets at a time. What there is no time for, and

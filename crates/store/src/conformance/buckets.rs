@@ -25,6 +25,13 @@ async fn lease(store: &dyn Store, owner: &str, size: Bucket, least: u32, most: u
         .unwrap()
 }
 
+/// How many tokens one bucket has.
+async fn look(store: &dyn Store, key: BucketKey, size: Bucket) -> f64 {
+    let left = store.left(&[(key, size)]).await.unwrap();
+    assert_eq!(left.len(), 1);
+    left[0]
+}
+
 /// Whole tokens, from the least to the most that are wanted, until there are none.
 pub async fn a_full_bucket_lends_what_it_holds(fixture: &dyn Fixture) {
     let store = fixture.open().await;
@@ -128,9 +135,9 @@ pub async fn what_is_given_back_of_several_buckets_at_once_is_in_each_of_them(fi
     ];
     store.give_back(&tokens).await.unwrap();
     store.give_back(&[]).await.unwrap();
-    let left = async |owner: &str| store.left(&key(owner), size).await.unwrap();
+    let left = async |owner: &str| look(&*store, key(owner), size).await;
     assert_eq!((left("a").await, left("it's \"b\"").await), (5.0, 3.0));
-    let of_another = store.left(&another, size).await.unwrap();
+    let of_another = look(&*store, another, size).await;
     assert_eq!((of_another, left("other").await), (4.0, 2.0));
     assert_eq!((left("full").await, left("never asked for").await), (10.0, 10.0));
 }
@@ -139,7 +146,7 @@ pub async fn what_is_given_back_of_several_buckets_at_once_is_in_each_of_them(fi
 pub async fn whoever_looks_at_a_bucket_sees_what_a_lease_would_find(fixture: &dyn Fixture) {
     let store = fixture.open().await;
     let never = size(10, 0.0);
-    let left = async |owner: &str, size| store.left(&key(owner), size).await.unwrap();
+    let left = async |owner: &str, size| look(&*store, key(owner), size).await;
     assert_eq!((left("a", never).await, left("a", never).await), (10.0, 10.0));
     assert_eq!(lease(&*store, "a", never, 1, 4).await.granted, 4);
     assert_eq!((left("a", never).await, left("a", never).await), (6.0, 6.0));
@@ -167,8 +174,32 @@ pub async fn whoever_looks_at_a_bucket_sees_what_a_lease_would_find(fixture: &dy
         tenant: TenantId::from_bytes([2; 16]),
         ..key("a")
     };
-    let of_another = store.left(&another, never).await.unwrap();
+    let of_another = look(&*store, another, never).await;
     assert_eq!((of_another, left("a", never).await), (10.0, 0.0));
+}
+
+/// In the order in which they are named, each in its own size; also those that were never asked for, or none at all.
+pub async fn several_buckets_are_looked_at_in_one_call(fixture: &dyn Fixture) {
+    let store = fixture.open().await;
+    let never = size(10, 0.0);
+    for (owner, most) in [("a", 4), ("it's \"b\"", 7), ("\u{1F600}", 10)] {
+        assert_eq!(lease(&*store, owner, never, 1, most).await.granted, most);
+    }
+    let another = BucketKey {
+        tenant: TenantId::from_bytes([2; 16]),
+        ..key("a")
+    };
+    let asked = [
+        (key("\u{1F600}"), never),
+        (key("never asked for"), size(7, 0.0)),
+        (another, never),
+        (key("it's \"b\""), never),
+        (key("a"), size(5, 0.0)),
+        (key("A"), never),
+    ];
+    let left = store.left(&asked).await.unwrap();
+    let of_none = store.left(&[]).await.unwrap();
+    assert_eq!((left, of_none), (vec![0.0, 7.0, 10.0, 3.0, 5.0, 10.0], vec![]));
 }
 
 /// Neither another owner of the tenant nor the same owner of another tenant.
@@ -236,7 +267,7 @@ pub async fn a_bucket_can_have_another_size_before_it_is_asked(fixture: &dyn Fix
         store.resize(&sizes).await.unwrap();
     }
     store.resize(&[]).await.unwrap();
-    let left = async |owner: &str, size| store.left(&key(owner), size).await.unwrap();
+    let left = async |owner: &str, size| look(&*store, key(owner), size).await;
     let lowered = left("lowered", size(4, 0.0)).await;
     let new = left("it's \"new\"", size(5, 0.0)).await;
     assert_eq!((lowered, new, left("other", never).await), (4.0, 5.0, 0.0));
