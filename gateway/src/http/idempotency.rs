@@ -12,7 +12,7 @@ use model::{Name, TenantId};
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use store::ReplyKey;
-use tokens::fields::{self, BareItem};
+use tokens::fields::{self, BareItem, FieldError};
 
 /// By which a caller names a request that may come again.
 pub(super) const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
@@ -39,7 +39,12 @@ pub fn key(headers: &HeaderMap) -> Result<Option<Name>, Refusal> {
 
 /// What stands in the quotes. Parameters behind them mean nothing here.
 fn quoted(text: &str) -> Result<String, Refusal> {
-    let item = fields::item_up_to(NAMES_MAX, text).map_err(|error| invalid(&error.to_string()))?;
+    let item = fields::item_up_to(NAMES_MAX, text).map_err(|error| match error {
+        FieldError::TooManyNames => invalid(&format!(
+            "has more than {NAMES_MAX} parameters behind it, which mean nothing here: leave them out"
+        )),
+        error => invalid(&error.to_string()),
+    })?;
     match item.value {
         BareItem::String(text) => Ok(text),
         _ => Err(invalid("should be a string in quotes, or a bare one")),
@@ -141,10 +146,15 @@ mod tests {
     fn a_key_with_more_parameters_than_anybody_sends_is_refused() {
         let with = |count: usize| {
             let parameters: Vec<_> = (0..count).map(|number| format!(";p{number}")).collect();
-            read(&format!("\"call-1\"{}", parameters.concat()))
+            format!("\"call-1\"{}", parameters.concat())
         };
-        assert_eq!(with(16).as_deref(), Ok("call-1"));
-        assert_eq!(with(17), Err(Code::InvalidParameter));
+        assert_eq!(read(&with(16)).as_deref(), Ok("call-1"));
+        assert_eq!(read(&with(17)), Err(Code::InvalidParameter));
+        let refusal = quoted(&with(17)).unwrap_err();
+        assert_eq!(
+            refusal.detail(),
+            "`Idempotency-Key`: has more than 16 parameters behind it, which mean nothing here: leave them out"
+        );
     }
 
     #[test]
